@@ -1,0 +1,70 @@
+"""One DRF view serves every method: authenticate, parse, check the tenant, load, decide, call the handler."""
+
+from typing import Any, ClassVar, cast
+
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from computeplatform.api.authentication import BearerAuthentication, SignedIn
+from computeplatform.api.calls import Call, CallContext
+from computeplatform.api.envelope import request_id_of
+from computeplatform.api.fields import read_input
+from computeplatform.api.idempotency import answer_once
+from computeplatform.api.methods import Answer, Method
+from computeplatform.api.parsers import StrictJSONParser
+from computeplatform.errors import AccessDenied
+from computeplatform.parking import WAIT_HEADER, Park, resume_of
+
+
+class MethodView(APIView):
+    """``POST /api/<service>/<group>/<method>``; a subclass per method carries its declaration."""
+
+    method: ClassVar[Method]
+
+    authentication_classes = (BearerAuthentication,)
+    permission_classes = ()
+    parser_classes = (StrictJSONParser,)
+    renderer_classes = (JSONRenderer,)
+    schema = None
+
+    def post(self, request: Request) -> Response:
+        """Answer ``{"data": …}``; every refusal is raised and mapped by ``envelope.refuse``."""
+        data = read_input(self.method.input, cast("dict[str, Any]", request.data))
+        call = self._call(request, data)
+        try:
+            answer = self._answer(call, data)
+        except Park as park:
+            # The wrapper around us holds the call and asks again; no thread waits here (see ``parking``).
+            return Response({}, status=202, headers={WAIT_HEADER: park.header})
+        return Response({"data": answer})
+
+    def _call(self, request: Request, data: dict[str, Any]) -> Call:
+        signed_in = cast("SignedIn", request.auth)
+        caller = signed_in.caller
+        tenant_id = data.get("tenantId", caller.tenant_id)
+        if tenant_id != caller.tenant_id:
+            raise AccessDenied
+        context = CallContext(
+            time=signed_in.now, source_ip=request.META.get("REMOTE_ADDR"), request_id=request_id_of(request)
+        )
+        return Call(caller, tenant_id, context, signed_in.now, resume_of(request.META))
+
+    def _answer(self, call: Call, data: dict[str, Any]) -> Answer:
+        method = self.method
+        if not method.decides:
+            return method.handler(call, data, None)
+        resource, loaded = method.target(call, data)
+        if method.action:
+            call.decide(method.action, resource)
+        if method.replay and "idempotencyKey" in data:
+            return answer_once(method, method.replay, call, data, loaded)
+        return method.handler(call, data, loaded)
+
+
+def view_of(method: Method) -> Any:
+    """The Django view of one method."""
+    name = "".join(part.title() for part in (method.service, method.group, method.name))
+    view = cast("type[MethodView]", type(f"{name}View", (MethodView,), {"method": method}))
+    return view.as_view()

@@ -1,0 +1,241 @@
+"""Calls that wait without a thread or a connection each.
+
+A view that must wait raises Park. The answer then carries an inner header that the ASGI wrapper swallows: it parks
+the call on one LISTEN connection for the whole process, and when the key is notified, or the time is up, sends the
+same request through the view again, with a Resume beside it, so that everything is checked afresh.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import structlog
+
+log = structlog.get_logger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CHANNEL = "compute_waiters"
+WAIT_HEADER = "X-Wait-On"
+_INNER = WAIT_HEADER.lower().encode()
+_RESUME = "compute.resume"
+# A NOTIFY that came between the view's commit and the parking still counts for this long.
+_REMEMBER_SECONDS = 60.0
+_RECONNECT_SECONDS = 0.5
+
+
+class Park(Exception):
+    """Hold the call until ``key`` is notified, at most until ``seconds`` after the call arrived.
+
+    ``note`` is handed back with the Resume: what the view wants to remember of its first look.
+    """
+
+    def __init__(self, key: str, seconds: float, note: str = "") -> None:
+        super().__init__(key)
+        self.header = f"{key};{seconds:.3f};{note}"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A parked call that is looked at again. ``expired``: its time is up, so the view must answer now."""
+
+    expired: bool
+    note: str = ""
+
+
+def resume_of(environ: MutableMapping[str, Any]) -> Resume | None:
+    """What the wrapper says of this request; it travels in the ASGI scope, where no client can put it."""
+    found = environ.get("asgi.scope", {}).get(_RESUME)
+    return found if isinstance(found, Resume) else None
+
+
+class Hub:
+    """Who waits for which key, fed by one LISTEN connection. Lives in one event loop."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._waiting: dict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        self._seen: dict[str, float] = {}
+        self._listener: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def parked(self) -> int:
+        """How many calls are parked."""
+        return sum(len(futures) for futures in self._waiting.values())
+
+    def start(self) -> None:
+        """Begin to listen; called in the loop that will wait."""
+        if self._listener is None or self._listener.done():
+            self._listener = asyncio.get_running_loop().create_task(self._listen())
+
+    async def close(self) -> None:
+        """Stop listening and let every parked call look once more: a shutdown answers them now."""
+        self._closing = True
+        if self._listener:
+            self._listener.cancel()
+        self._wake_all()
+
+    async def wait(self, key: str, *, since: float, timeout: float) -> bool:
+        """True when ``key`` was notified after ``since`` (loop time); False when ``timeout`` seconds passed."""
+        self.start()
+        if self._seen.get(key, 0.0) >= since:
+            return True
+        if timeout <= 0 or self._closing:
+            return False
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[key].add(future)
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting[key].discard(future)
+            if not self._waiting[key]:
+                del self._waiting[key]
+        return not self._closing
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    # What was sent while nobody listened is lost, so everybody looks again.
+                    self._wake_all()
+                    async for note in connection.notifies():
+                        self._wake(note.payload)
+            except (psycopg.Error, OSError) as error:
+                log.warning("listen_connection_lost", error=str(error))
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _wake(self, key: str) -> None:
+        now = time.monotonic()
+        self._seen[key] = now
+        if len(self._seen) > 10_000:
+            self._seen = {k: t for k, t in self._seen.items() if now - t < _REMEMBER_SECONDS}
+        for future in self._waiting.get(key, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def _wake_all(self) -> None:
+        for futures in list(self._waiting.values()):
+            for future in futures:
+                if not future.done():
+                    future.set_result(None)
+
+
+@dataclass
+class _Captured:
+    """The first answer of an inner call: passed on at once, unless it asks to wait."""
+
+    send: Send
+    park: str | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = {k.lower(): v for k, v in message["headers"]}
+            if _INNER in headers:
+                self.park = headers[_INNER].decode()
+        if self.park is None:
+            await self.send(message)
+
+
+class ParkingLot:
+    """The ASGI wrapper around the synchronous application.
+
+    ``limit``: calls parked at once in this process; one more is sent back at once as expired, so it answers with
+    what is stored instead of holding a socket.
+    """
+
+    def __init__(self, app: App, hub: Hub, *, limit: int = 2_000, max_body: int = 1024 * 1024) -> None:
+        self._app = app
+        self._hub = hub
+        self._limit = limit
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, self._noticing_shutdown(receive), send)
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        arrived = time.monotonic()
+        body = await self._read(receive)
+        resume: Resume | None = None
+        while True:
+            looked = time.monotonic()
+            captured = _Captured(send)
+            await self._app({**scope, _RESUME: resume}, _replay(body), captured)
+            if captured.park is None:
+                return
+            key, seconds, note = captured.park.split(";", 2)
+            timeout = arrived + float(seconds) - time.monotonic()
+            if self._hub.parked >= self._limit:
+                timeout = 0.0
+            outcome = await self._wait(receive, key, since=looked, timeout=timeout)
+            if outcome is None:
+                return
+            resume = Resume(expired=not outcome, note=note)
+
+    def _noticing_shutdown(self, receive: Receive) -> Receive:
+        async def noticing() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._hub.close()
+            return message
+
+        return noticing
+
+    async def _read(self, receive: Receive) -> bytes:
+        """The whole body, at most one byte more than any method takes: the parser refuses the rest."""
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+            chunk = message.get("body", b"")
+            if size <= self._max_body:
+                chunks.append(chunk)
+                size += len(chunk)
+            if not message.get("more_body", False):
+                break
+        return b"".join(chunks)[: self._max_body + 1]
+
+    async def _wait(self, receive: Receive, key: str, *, since: float, timeout: float) -> bool | None:
+        """As Hub.wait, but None when the client has gone: nobody is left to answer, the tick does the rest."""
+        waiting = asyncio.ensure_future(self._hub.wait(key, since=since, timeout=timeout))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            for task in (waiting, gone):
+                task.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _replay(body: bytes) -> Receive:
+    sent = False
+
+    async def receive() -> Message:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive

@@ -1,0 +1,1 @@
+"""Pure rules of the fleet: units, policies, node states, what a sync changes."""

@@ -1,0 +1,36 @@
+"""Units: the numbers by which the database keeps bookings apart (DESIGN §4).
+
+Every node owns a span of 64 positions x 256 units for ever. A GPU is a run of 256 units at its position, and its MIG
+instances and slots are runs inside it; so the devices of a node are adjacent, and a replaced GPU takes the units of
+the one before. All ranges are half-open ``[lower, upper)``.
+"""
+
+POSITIONS_PER_NODE = 64
+UNITS_PER_POSITION = 256
+UNITS_PER_NODE = POSITIONS_PER_NODE * UNITS_PER_POSITION
+
+
+def unit_base(number: int) -> int:
+    """The first unit of the node with this number (1, 2, …, from a database sequence)."""
+    return number * UNITS_PER_NODE
+
+
+def units_of(base: int, position: int) -> tuple[int, int]:
+    """The units of the GPU at ``position`` (0-63) of the node whose span starts at ``base``."""
+    return run_of(base, position, 1)
+
+
+def run_of(base: int, first_position: int, count: int) -> tuple[int, int]:
+    """The units of ``count`` GPUs side by side from ``first_position`` on; they have to fit into the node's span."""
+    if first_position < 0 or count < 1 or first_position + count > POSITIONS_PER_NODE:
+        raise ValueError(f"no {count} positions from {first_position} on in a node")
+    lower = base + first_position * UNITS_PER_POSITION
+    return lower, lower + count * UNITS_PER_POSITION
+
+
+def positions_in(base: int, lower: int, upper: int) -> range:
+    """The positions that a run touches, as far as they lie in the node's span; empty for an empty run."""
+    lower, upper = max(lower, base), min(upper, base + UNITS_PER_NODE)
+    if lower >= upper:
+        return range(0)
+    return range((lower - base) // UNITS_PER_POSITION, (upper - base - 1) // UNITS_PER_POSITION + 1)

@@ -1,0 +1,1 @@
+"""Outside libraries, one module each."""

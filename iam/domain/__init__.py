@@ -1,0 +1,1 @@
+"""Pure rules: tokens, patterns, policy text, entities."""

@@ -1,0 +1,5 @@
+"""The methods of ``reservations``; importing this package declares them."""
+
+from reservations.api import create, ending, reading
+
+__all__ = ["create", "ending", "reading"]

@@ -1,0 +1,69 @@
+"""``reservations/release`` and ``cancel`` (CONTRACT §5)."""
+
+from computeplatform.api.calls import Call, Resource
+from computeplatform.api.methods import Answer, Data, method
+from reservations import queries
+from reservations.api.shapes import ReservationAnswer, ReservationInput
+from reservations.contracts import reservation_json
+from reservations.models import Reservation
+from reservations.operations import ending
+
+
+def _loaded(call: Call, row: Reservation) -> tuple[Resource, Reservation]:
+    return queries.decision_resource(row, queries.pools_of([row])[row.pool_id], now=call.now), row
+
+
+def _with_drafts(call: Call, data: Data) -> tuple[Resource, Reservation]:
+    return _loaded(call, queries.any_state(tenant_id=call.tenant_id, reservation_id=data["reservationId"]))
+
+
+def _without_drafts(call: Call, data: Data) -> tuple[Resource, Reservation]:
+    return _loaded(call, queries.visible(tenant_id=call.tenant_id, reservation_id=data["reservationId"]))
+
+
+def _present(call: Call, row: Reservation) -> Answer:
+    return {"reservation": reservation_json(queries.visible(tenant_id=call.tenant_id, reservation_id=row.id))}
+
+
+@method(
+    "reservations/release",
+    kind="mutation",
+    action="compute:reservations:release",
+    resource="compute-reservation",
+    input=ReservationInput,
+    output=ReservationAnswer,
+    load=_with_drafts,
+    codes=("INVALID_STATE",),
+    module="capacity",
+)
+def release(call: Call, data: Data, row: Reservation) -> Answer:
+    """End a reservation now: its bookings end, its quota is refunded, it becomes released.
+
+    A pending one is cancelled instead; one that has ended is answered unchanged. A request that has not been admitted
+    yet is INVALID_STATE. Freed capacity wakes what is pending in the pool. Emits reservation.released or
+    reservation.cancelled with reason release. Clause REL-1.
+    """
+    ending.release(tenant_id=call.tenant_id, reservation_id=row.id, by=call.actor, now=call.now)
+    return _present(call, row)
+
+
+@method(
+    "reservations/cancel",
+    kind="mutation",
+    action="compute:reservations:release",
+    resource="compute-reservation",
+    input=ReservationInput,
+    output=ReservationAnswer,
+    load=_without_drafts,
+    codes=("INVALID_STATE",),
+    module="capacity",
+    phase="v0.2",
+)
+def cancel(call: Call, data: Data, row: Reservation) -> Answer:
+    """Withdraw a reservation that has not started (pending or placed): it becomes cancelled, its quota is refunded.
+
+    A cancelled one is answered unchanged; in any other state INVALID_STATE, and release is the method to use. It is
+    decided as compute:reservations:release. Emits reservation.cancelled with reason cancel. Clause CAN-1.
+    """
+    ending.cancel(tenant_id=call.tenant_id, reservation_id=row.id, by=call.actor, now=call.now)
+    return _present(call, row)

@@ -1,0 +1,124 @@
+"""``reservations/get`` and ``list`` (CONTRACT §4)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from computeplatform.api.calls import Call, Resource
+from computeplatform.api.marks import open_mark, seal_mark
+from computeplatform.api.methods import Answer, Data, method
+from computeplatform.errors import InvalidInput
+from reservations import queries
+from reservations.api.shapes import GetAnswer, ListAnswer, ListInput, ReservationInput
+from reservations.contracts import reservation_json
+from reservations.models import Reservation
+
+READ = "compute:reservations:read"
+# How many rows one call with scope all looks at, at most (LST-2).
+SCAN_LIMIT = 10_000
+
+
+def _visible(call: Call, data: Data) -> tuple[Resource, Reservation]:
+    row = queries.visible(tenant_id=call.tenant_id, reservation_id=data["reservationId"])
+    return queries.decision_resource(row, queries.pools_of([row])[row.pool_id], now=call.now), row
+
+
+@method(
+    "reservations/get",
+    kind="read",
+    action=READ,
+    resource="compute-reservation",
+    input=ReservationInput,
+    output=GetAnswer,
+    load=_visible,
+    module="capacity",
+)
+def get(call: Call, data: Data, row: Reservation) -> Answer:
+    """One reservation, what the platform is doing for it, and its binding once a node reported devices bound.
+
+    ``operation`` is the latest thing done for the reservation: kind create or end; status running, waiting or done;
+    its step, its attempts, and when the next one is due. ``binding`` lists per node the devices it reported bound. A
+    draft is NOT_FOUND, like an id that does not exist. Clause GET-1.
+    """
+    return {"reservation": reservation_json(row), **queries.progress_of(row)}
+
+
+@method(
+    "reservations/list",
+    kind="read",
+    action=READ,
+    resource="compute-tenant + items",
+    input=ListInput,
+    output=ListAnswer,
+    module="capacity",
+)
+def list_(call: Call, data: Data, _: Any) -> Answer:
+    """The tenant's reservations, newest first, a page at a time; drafts are not shown.
+
+    ``scope`` mine (default): the caller's own. ``scope`` all: each reservation is checked on itself and only those
+    that the caller may read are returned; a page is then short only at the end or after 10,000 rows looked at.
+    ``state`` (one or several) and ``poolId`` filter. ``limit`` 1-200, default 50. ``cursor`` is the id of the last
+    reservation of the page before, or its ``nextCursor``, which is there while more remain; any other value is
+    INVALID_INPUT. Clauses LST-1 to LST-3.
+    """
+    after = _position(call, data.get("cursor"))
+    limit = data["limit"]
+    if data["scope"] == "mine":
+        rows = _page(call, data, after, limit + 1, creator_id=call.caller.principal_id)
+        return _answer(call, rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+    shown: list[Reservation] = []
+    last: Reservation | None = None
+    for looked, (row, resource) in enumerate(_scan(call, data, after)):
+        if len(shown) == limit or looked == SCAN_LIMIT:
+            assert last is not None  # noqa: S101 - limit is at least 1
+            cursor = (
+                last.id if shown and shown[-1] is last else seal_mark(call.tenant_id, f"{last.created_at}/{last.id}")
+            )
+            return _answer(call, shown, next_cursor=cursor)
+        last = row
+        if call.permits(READ, resource):
+            shown.append(row)
+    return _answer(call, shown, next_cursor=None)
+
+
+def _scan(call: Call, data: Data, after: tuple[int, str] | None) -> Iterator[tuple[Reservation, Resource]]:
+    """Rows past the position with what IAM sees of them, fetched a few hundred at a time."""
+    while True:
+        rows = _page(call, data, after, 200, creator_id=None)
+        pools = queries.pools_of(rows)
+        for row in rows:
+            yield row, queries.decision_resource(row, pools[row.pool_id], now=call.now)
+        if len(rows) < 200:
+            return
+        after = (rows[-1].created_at, rows[-1].id)
+
+
+def _page(
+    call: Call, data: Data, after: tuple[int, str] | None, limit: int, *, creator_id: str | None
+) -> list[Reservation]:
+    return queries.page(
+        tenant_id=call.tenant_id,
+        creator_id=creator_id,
+        in_states=data.get("state", ()),
+        pool_id=data.get("poolId"),
+        after=after,
+        limit=limit,
+    )
+
+
+def _position(call: Call, cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    mark = queries.mark_of(tenant_id=call.tenant_id, reservation_id=cursor)
+    if mark is None and (opened := open_mark(call.tenant_id, cursor)):
+        created_at, _, last_id = opened.partition("/")
+        mark = (int(created_at), last_id)
+    if mark is None:
+        raise InvalidInput.at("cursor", "is not the id of a reservation of the page before")
+    return mark
+
+
+def _answer(call: Call, rows: list[Reservation], *, next_cursor: str | None) -> Answer:
+    answer: Answer = {"reservations": [reservation_json(row) for row in rows]}
+    if next_cursor is not None:
+        answer["nextCursor"] = next_cursor
+    return answer

@@ -1,0 +1,203 @@
+"""Shapes of the wire (CONTRACT §2, §15)."""
+
+from typing import Any
+
+from computeplatform.api.fields import (
+    Anything,
+    Flag,
+    Id,
+    IdempotencyKey,
+    Input,
+    Instant,
+    Items,
+    Mapped,
+    Name,
+    OneOf,
+    Page,
+    Shape,
+    Text,
+    Whole,
+)
+from reservations.domain import states
+
+MAX_WAIT_MS = 30_000
+_LABEL_KEY = r"^[A-Za-z0-9._/-]{1,63}\Z"
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
+_MONEY = r"^[0-9]{1,16}(\.[0-9]{1,4})?\Z"
+
+
+# A member named ``class`` cannot be written as an attribute, hence no class statements here.
+_CLASS = {"class": OneOf(["gpu", "mig", "slot"])}
+Devices = type(
+    "Devices",
+    (Shape,),
+    {
+        "__doc__": "What is asked for on each node.",
+        "__module__": __name__,
+        **_CLASS,
+        "count": Whole(min_value=1, max_value=4096),
+        "profile": Text(max_length=32, required=False, help_text="MIG profile, only for class mig."),
+        "sharing": OneOf(["exclusive", "mig", "timeslice", "mps"], required=False),
+    },
+)
+DevicesShown = type(
+    "DevicesShown",
+    (Shape,),
+    {"__module__": __name__, **_CLASS, "count": Whole(), "profile": Text(required=False), "sharing": Text()},
+)
+
+
+class HostResources(Shape):
+    """Per node, whole numbers."""
+
+    vcpu = Whole(max_value=1_000_000, required=False)
+    memoryGiB = Whole(max_value=1_000_000, required=False)
+    hugepages1Gi = Whole(max_value=1_000_000, required=False)
+
+
+class Wait(Shape):
+    """How long the answer may be held while the reservation is pending."""
+
+    timeoutMs = Whole(min_value=0, max_value=MAX_WAIT_MS)
+
+
+class CreateInput(Input):
+    """What a tenant asks for."""
+
+    idempotencyKey = IdempotencyKey(help_text="Names this request; the reservation's id is derived from it.")
+    poolId = Id()
+    devices = Devices()
+    nodes = Whole(min_value=1, max_value=4096, default=1, help_text="A gang: so many distinct nodes, count on each.")
+    startsAt = Instant(required=False, help_text="Epoch ms; left out: now.")
+    endsAt = Instant(required=False, help_text="A fixed end; give this or durationSeconds.")
+    durationSeconds = Whole(min_value=1, max_value=10**9, required=False, help_text="A window that slides.")
+    startBefore = Instant(required=False, help_text="Give up if it has not started by then.")
+    spot = Flag(default=False)
+    priority = Whole(max_value=100, required=False, help_text="Default 50, lowered to the offer's ceiling.")
+    binding = Text(max_length=64, default="hold", help_text="hold, node or kubernetes.")
+    resources = HostResources(required=False)
+    leaseSeconds = Whole(min_value=30, max_value=86_400, required=False)
+    name = Name(required=False)
+    labels = Mapped(
+        child=Text(min_length=0, max_length=255, pattern=_NO_CONTROLS),
+        key_pattern=_LABEL_KEY,
+        max_items=32,
+        required=False,
+    )
+    wait = Wait(required=False)
+    dryRun = Flag(default=False)
+    maxCost = Text(pattern=_MONEY, max_length=24, required=False, help_text="Decimal text in the pool's currency.")
+
+
+class ReservationInput(Input):
+    """One reservation of the tenant."""
+
+    reservationId = Id()
+
+
+class OneOrSeveral(Items):
+    """A list, or its only item by itself."""
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        return super().to_internal_value([data] if isinstance(data, str) else data)
+
+
+class ListInput(Page):
+    """Which of the tenant's reservations."""
+
+    state = OneOrSeveral(child=OneOf(sorted(states.VISIBLE)), required=False, help_text="One state or several.")
+    poolId = Id(required=False)
+    scope = OneOf(["mine", "all"], default="mine")
+
+
+class Condition(Shape):
+    type = Text()
+    status = OneOf(["True", "False"])
+    reason = Text()
+    message = Text()
+    lastTransitionAt = Instant()
+
+
+class Requested(Shape):
+    startsAt = Instant(required=False)
+    endsAt = Instant(required=False)
+    durationSeconds = Whole(required=False)
+    startBefore = Instant(required=False)
+
+
+class CreatedBy(Shape):
+    principal = Id()
+    agent = Id(required=False)
+
+
+class PlacedDevice(Shape):
+    position = Whole()
+    uuid = Text()
+
+
+class Placed(Shape):
+    nodeId = Id()
+    devices = Items(child=PlacedDevice())
+
+
+class Reservation(Shape):
+    """A reservation as every method shows it (API-10)."""
+
+    id = Id()
+    tenantId = Id()
+    state = OneOf(sorted(states.VISIBLE))
+    reason = Text(required=False)
+    conditions = Items(child=Condition())
+    poolId = Id()
+    devices = DevicesShown()
+    nodes = Whole()
+    binding = OneOf(["hold", "node", "kubernetes"])
+    resources = HostResources()
+    spot = Flag()
+    priority = Whole()
+    name = Name(required=False)
+    labels = Mapped(child=Text(min_length=0))
+    requested = Requested()
+    startsAt = Instant(required=False)
+    endsAt = Instant(required=False)
+    releasedAt = Instant(required=False)
+    leaseSeconds = Whole(required=False)
+    estimatedCost = Text(help_text="Decimal text; its currency is beside it.")
+    currency = Text(required=False)
+    createdAt = Instant()
+    createdBy = CreatedBy()
+    placement = Items(child=Placed(), required=False)
+    version = Whole()
+
+
+class Operation(Shape):
+    """The latest thing the platform does for the reservation."""
+
+    kind = OneOf(["create", "extend", "end"])
+    status = OneOf(["running", "waiting", "done", "failed"])
+    step = Text()
+    attempts = Whole()
+    nextTryAt = Instant(required=False)
+    startedAt = Instant()
+    finishedAt = Instant(required=False)
+    reason = Text(required=False)
+
+
+class BoundNode(Shape):
+    nodeId = Id()
+    devices = Items(child=Anything())
+
+
+class ReservationAnswer(Shape):
+    reservation = Reservation()
+
+
+class GetAnswer(Shape):
+    reservation = Reservation()
+    operation = Operation()
+    binding = Items(child=BoundNode(), required=False)
+
+
+class ListAnswer(Shape):
+    reservations = Items(child=Reservation())
+    nextCursor = Text(required=False)

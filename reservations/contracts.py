@@ -1,0 +1,60 @@
+"""What reservations show to others: the shapes of the wire (API-10, CONTRACT §15), apart from the columns."""
+
+from decimal import Decimal
+from typing import Any
+
+from reservations.domain.states import RELEASED
+from reservations.models import Reservation
+
+
+def money(amount: Decimal) -> str:
+    """Decimal text, at least two places, no more than needed (QTA-3)."""
+    text = f"{amount:.4f}"
+    whole, _, places = text.partition(".")
+    return f"{whole}.{places.rstrip('0').ljust(2, '0')}"
+
+
+def reservation_json(row: Reservation) -> dict[str, Any]:
+    """A reservation on the wire; absent members are left out."""
+    devices: dict[str, Any] = {"class": row.device_class, "count": row.count, "sharing": row.sharing}
+    if row.profile:
+        devices["profile"] = row.profile
+    creator = {"principal": row.creator_id} | ({"agent": row.creator_agent_id} if row.creator_agent_id else {})
+    shown: dict[str, Any] = {
+        "id": row.id,
+        "tenantId": row.tenant_id,
+        "state": row.state,
+        "reason": row.reason or None,
+        "conditions": row.conditions,
+        "poolId": row.pool_id,
+        "devices": devices,
+        "nodes": row.nodes,
+        "binding": row.binding,
+        "resources": {},
+        "spot": row.spot,
+        "priority": row.priority,
+        "name": row.name or None,
+        "labels": row.labels,
+        "requested": _requested(row),
+        "startsAt": row.starts_at,
+        "endsAt": row.ends_at,
+        "releasedAt": row.ended_at if row.state == RELEASED else None,
+        "leaseSeconds": row.lease_seconds,
+        "estimatedCost": money(Decimal(row.estimated_cost)),
+        "currency": row.currency or None,
+        "createdAt": row.created_at,
+        "createdBy": creator,
+        "placement": row.placement or None,
+        "version": row.version,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _requested(row: Reservation) -> dict[str, Any]:
+    asked = {
+        "startsAt": row.requested_starts_at,
+        "endsAt": row.requested_ends_at,
+        "durationSeconds": row.duration // 1000 if row.duration is not None else None,
+        "startBefore": row.start_before,
+    }
+    return {key: value for key, value in asked.items() if value is not None}

@@ -1,0 +1,163 @@
+"""Admission: draft → decided → charged and placed or pending (CRE-1). One pass does all that is due in a pool.
+
+Each step starts from what is stored, so anybody may call it at any time: the woken task, a retry, the tick after a
+crash. The decisions of a pass are one transaction; charge, state, bookings, events and answers are another, under the
+pool's lock.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from computeplatform.api.calls import Actor, CallContext, Caller
+from computeplatform.db.locks import notify
+from computeplatform.db.retry import in_transaction
+from computeplatform.errors import AccessDenied, InvalidInput, Refusal, Unauthenticated
+from computeplatform.parking import CHANNEL
+from fleet import queries as fleet
+from fleet.contracts import PoolView
+from fleet.errors import PoolNotFound
+from fleet.locks import lock_pools
+from iam.operations.decisions import Question, decide_many
+from iam.queries.credentials import live_callers
+from quotas.contracts import ChargeRequest
+from quotas.operations.charges import charge_each
+from reservations import locks
+from reservations.contracts import money
+from reservations.domain import charges, requests
+from reservations.errors import MaxCostExceeded, stored
+from reservations.models import Reservation
+from reservations.operations.placing import place_admitted
+from reservations.operations.state import Changes
+from reservations.queries import asked, decision_resource
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one pass did."""
+
+    decided: int = 0
+    admitted: int = 0
+
+
+def admit_pool(pool_id: str, *, now: int) -> Report:
+    """Bring every due draft of the pool as far as it goes; returns how many were decided and admitted."""
+    decided = admitted = 0
+    while True:
+        newly = decide_drafts(pool_id=pool_id, now=now)
+        done = admit_decided(pool_id=pool_id, now=now)
+        decided += newly
+        admitted += done
+        if not newly and not done:
+            return Report(decided, admitted)
+
+
+@in_transaction
+def decide_drafts(*, pool_id: str, now: int) -> int:
+    """Ask IAM once about each due draft that has no decision; refused ones are answered and stay denied (CRE-5)."""
+    rows = locks.claim_drafts(pool_id=pool_id, decided=False, now=now, limit=BATCH)
+    if not rows:
+        return 0
+    pool = fleet.pools_by_id([pool_id])[pool_id]
+    changes = Changes(by=Actor("system:admission"), now=now)
+    questions: list[tuple[Reservation, Question]] = []
+    callers = live_callers([_who(row) for row in rows], now=now)
+    for row in rows:
+        changes.touch(row)
+        if caller := callers.get(_who(row)):
+            price(row, pool, now=now)
+            questions.append((row, _question(row, caller, pool, now=now)))
+        else:
+            # The credential was revoked after the call had been accepted.
+            _rest(row, Unauthenticated())
+    for (row, _), verdict in zip(questions, decide_many([question for _, question in questions]), strict=True):
+        row.decision_id = verdict.decision_id
+        if verdict.allowed:
+            row.decided = True
+        else:
+            _rest(row, AccessDenied())
+            changes.move(row, "deny")
+    changes.write()
+    notify(CHANNEL, [row.id for row in rows if row.outcome is not None])
+    return len(rows)
+
+
+def _who(row: Reservation) -> tuple[str, str, str]:
+    return row.creator_id, row.credential_id, row.creator_agent_id
+
+
+def _question(row: Reservation, caller: Caller, pool: PoolView, *, now: int) -> Question:
+    context = CallContext(
+        time=row.context["time"], source_ip=row.context.get("sourceIp"), request_id=row.context["requestId"]
+    )
+    return Question(caller, "compute:reservations:create", decision_resource(row, pool, now=now), context)
+
+
+def price(row: Reservation, pool: PoolView, *, now: int) -> None:
+    """The estimate at the pool's present price; admission fixes it (QTA-3)."""
+    window = requests.window_at(asked(row), now)
+    rate = pool.policy.price
+    row.estimated_cost = charges.estimated_cost(
+        per_device_hour=rate.per_device_hour if rate else None,
+        devices=row.count * row.nodes,
+        milliseconds=window.ends_at - window.starts_at,
+    )
+    row.currency = rate.currency if rate else ""
+
+
+@in_transaction
+def admit_decided(*, pool_id: str, now: int) -> int:
+    """Charge, then place or leave pending, every allowed draft of the pool, in one transaction under its lock."""
+    pool = lock_pools([pool_id])[pool_id]
+    rows = locks.claim_drafts(pool_id=pool_id, decided=True, now=now, limit=BATCH)
+    if not rows:
+        return 0
+    changes = Changes(by=Actor("system:admission"), now=now)
+    visible = fleet.tenants_that_may_book(pool_id)
+    valid = []
+    for row in rows:
+        changes.touch(row)
+        refusal = _refusal(row, pool, visible, now=now)
+        if refusal:
+            _rest(row, refusal)
+        else:
+            valid.append(row)
+    refused = charge_each([charge_request(row) for row in valid], now=now)
+    for row in valid:
+        if row.id in refused:
+            _rest(row, refused[row.id])
+    charged = [row for row in valid if row.id not in refused]
+    place_admitted(charged, pool, changes, now=now)
+    changes.write()
+    notify(CHANNEL, [row.id for row in rows])
+    return len(rows)
+
+
+def _refusal(row: Reservation, pool: PoolView, visible: frozenset[str], *, now: int) -> Refusal | None:
+    """What has come up since the draft was stored: the pool is gone, the window has passed, the cost is too high."""
+    if pool.archived_at is not None or row.tenant_id not in visible:
+        return PoolNotFound()
+    if row.requested_ends_at is not None and row.requested_ends_at <= now:
+        return InvalidInput.at("endsAt", "is in the past")
+    if row.start_before is not None and row.start_before <= now:
+        return InvalidInput.at("startBefore", "is in the past")
+    price(row, pool, now=now)
+    if row.max_cost is not None and Decimal(row.estimated_cost) > row.max_cost:
+        return MaxCostExceeded(
+            cost=money(Decimal(row.estimated_cost)), max_cost=money(row.max_cost), currency=row.currency
+        )
+    return None
+
+
+def _rest(row: Reservation, refusal: Refusal) -> None:
+    """The draft is answered: it rests until its key is retried, and is decided anew then (CRE-20)."""
+    row.call_open_until = None
+    row.decided = False
+    row.outcome = {"refusal": stored(refusal)}
+
+
+def charge_request(row: Reservation) -> ChargeRequest:
+    """What this reservation is charged."""
+    amounts = charges.amounts(device_class=row.device_class, profile=row.profile, count=row.count, nodes=row.nodes)
+    return ChargeRequest(reservation_id=row.id, tenant_id=row.tenant_id, pool_id=row.pool_id, amounts=amounts)

@@ -1,0 +1,113 @@
+"""Bookings: reading a pool's snapshot, writing what was placed, ending what has ended."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.backends.postgresql.psycopg_any import NumericRange
+
+from fleet import queries as fleet
+from fleet.contracts import NodeView
+from fleet.domain.units import positions_in, run_of
+from reservations.domain.placement import Busy, Host, runs
+from reservations.models import Booking, Reservation
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A pool's nodes and what is booked on them in a window; read under the pool's lock when it is placed into."""
+
+    hosts: tuple[Host, ...]
+    nodes: dict[str, NodeView]
+
+    def devices(self, node_id: str, mask: int) -> list[dict[str, Any]]:
+        """The devices at these positions of a node, as allocations and the wire name them."""
+        return [{"position": d.position, "uuid": d.uuid} for d in self.nodes[node_id].devices if mask >> d.position & 1]
+
+
+def snapshot(pool_id: str, *, starts_at: int, ends_at: int) -> Snapshot:
+    """The pool as placement sees it, with every booking that overlaps ``[starts_at, ends_at)``."""
+    nodes = {node.id: node for node in fleet.pool_nodes(pool_id)}
+    busy: dict[str, list[Busy]] = defaultdict(list)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT node_id, lower(units), upper(units), lower(during), upper(during) FROM reservations_booking"
+            " WHERE during && int8range(%s, %s) AND pool_id = %s",
+            [starts_at, ends_at, pool_id],
+        )
+        for node_id, low, high, start, end in cursor.fetchall():
+            if node := nodes.get(node_id):
+                busy[node_id].append(Busy(_mask(positions_in(node.unit_base, low, high)), start, end))
+    hosts = tuple(_host(node, tuple(busy[node.id])) for node in nodes.values())
+    return Snapshot(hosts, nodes)
+
+
+def _host(node: NodeView, busy: tuple[Busy, ...]) -> Host:
+    devices = _mask(device.position for device in node.devices)
+    healthy = _mask(device.position for device in node.devices if device.healthy)
+    return Host(node.id, devices, healthy if _takes_bookings(node) else 0, busy)
+
+
+def _takes_bookings(node: NodeView) -> bool:
+    return node.state == "ready" and not node.cordoned and not node.taints
+
+
+def _mask(positions: Iterable[int]) -> int:
+    mask = 0
+    for position in positions:
+        mask |= 1 << position
+    return mask
+
+
+def book(placed: Sequence[Reservation], taken: Snapshot) -> None:
+    """Write the bookings of reservations that have just got their placement: one row per run of adjacent devices."""
+    rows = []
+    for reservation in placed:
+        window = NumericRange(reservation.starts_at, reservation.ends_at)
+        for part in reservation.placement:
+            node = taken.nodes[part["nodeId"]]
+            rows += [
+                Booking(
+                    reservation_id=reservation.id,
+                    tenant_id=reservation.tenant_id,
+                    pool_id=reservation.pool_id,
+                    node_id=node.id,
+                    units=NumericRange(*run_of(node.unit_base, first, length)),
+                    devices=length,
+                    planned=window,
+                    during=window,
+                    billed=window,
+                )
+                for first, length in runs(_mask(device["position"] for device in part["devices"]))
+            ]
+    Booking.objects.bulk_create(rows)
+
+
+def end_bookings(ends: Mapping[str, int], *, unbilled: Collection[str] = ()) -> None:
+    """End each reservation's bookings at its time: empty if they never began, untouched if they are over.
+
+    Of the reservations in ``unbilled`` no time is charged for.
+    """
+    if not ends:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE reservations_booking AS b SET during = b.during * int8range(NULL, e.at),"
+            " billed = CASE WHEN b.reservation_id = ANY(%s) THEN 'empty' ELSE b.billed * int8range(NULL, e.at) END"
+            " FROM unnest(%s::text[], %s::bigint[]) AS e(id, at)"
+            " WHERE b.reservation_id = e.id AND (upper(b.during) > e.at OR b.reservation_id = ANY(%s))",
+            [list(unbilled), list(ends), list(ends.values()), list(unbilled)],
+        )
+
+
+def devices_held(pool_id: str, *, now: int) -> dict[str, int]:
+    """How many devices of the pool each tenant has booked, now or for later (REC-3)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT tenant_id, sum(devices) FROM reservations_booking"
+            " WHERE during && int8range(%s, NULL) AND pool_id = %s GROUP BY tenant_id",
+            [now, pool_id],
+        )
+        return {tenant: int(count) for tenant, count in cursor.fetchall()}

@@ -1,0 +1,105 @@
+"""Drafts: storing the request, opening it again for a retry, and resting it unanswered (CRE-1…5, CRE-18, CRE-20)."""
+
+from typing import Any
+
+from computeplatform.api.calls import Call
+from computeplatform.db.locks import notify
+from computeplatform.db.retry import in_transaction
+from computeplatform.ids import derived_id
+from computeplatform.parking import CHANNEL
+from fleet.contracts import PoolView
+from reservations.domain import states
+from reservations.domain.requests import DEFAULT_PRIORITY, ReservationRequest
+from reservations.errors import AdmissionUnfinished, stored
+from reservations.models import Reservation
+from reservations.queries import CALL_OPEN
+
+
+def reservation_id(call: Call, idempotency_key: str) -> str:
+    """The same for the same tenant, caller's identity and key (CRE-2)."""
+    return derived_id("res", call.tenant_id, call.caller.identity, idempotency_key)
+
+
+@in_transaction
+def store_draft(*, call: Call, key: str, request: ReservationRequest, digest: str, pool: PoolView) -> None:
+    """Store the request as a draft and open its call; a key that somebody else has stored meanwhile stays as it is."""
+    row = Reservation(
+        id=reservation_id(call, key),
+        tenant_id=call.tenant_id,
+        creator_id=call.caller.principal_id,
+        creator_kind=call.caller.kind,
+        creator_agent_id=call.caller.agent_id,
+        credential_id=call.caller.key_id,
+        idempotency_key=key,
+        digest=digest,
+        created_at=call.now,
+        changed_at=call.now,
+        pool_id=pool.id,
+        device_class=request.device_class,
+        profile=pool.profile,
+        sharing=pool.sharing,
+        count=request.count,
+        nodes=request.nodes,
+        binding=request.binding,
+        spot=request.spot,
+        priority=_priority(request, pool),
+        lease_seconds=request.lease_seconds,
+        name=request.name,
+        labels=dict(request.labels),
+        requested_starts_at=request.starts_at,
+        requested_ends_at=request.ends_at,
+        duration=request.duration,
+        start_before=request.start_before,
+        max_cost=request.max_cost or None,
+        attempts=1,
+        call_open_until=call.now + CALL_OPEN,
+        context=_context(call),
+    )
+    Reservation.objects.bulk_create([row], ignore_conflicts=True)
+
+
+def _priority(request: ReservationRequest, pool: PoolView) -> int:
+    """The priority in force: where none was given, the offer's ceiling lowers the default."""
+    return min(DEFAULT_PRIORITY, pool.max_priority) if request.priority is None else request.priority
+
+
+def _context(call: Call) -> dict[str, Any]:
+    """The circumstances of the call: the worker decides on these (IAM-API §5)."""
+    return {"time": call.context.time, "sourceIp": call.context.source_ip, "requestId": call.context.request_id}
+
+
+@in_transaction
+def reopen_draft(*, call: Call, reservation: Reservation) -> None:
+    """Open a resting draft for another decision (CRE-4); guarded, so of several calls one opens it."""
+    Reservation.objects.filter(
+        id=reservation.id,
+        state=states.DRAFT,
+        attempts=reservation.attempts,
+        call_open_until=reservation.call_open_until,
+    ).update(
+        attempts=reservation.attempts + 1,
+        call_open_until=call.now + CALL_OPEN,
+        credential_id=call.caller.key_id,
+        context=_context(call),
+        decided=False,
+        decision_id="",
+        outcome=None,
+    )
+
+
+@in_transaction
+def rest_unfinished(*, reservation_id: str) -> None:
+    """Rest a draft whose call runs out of time, with UNAVAILABLE as its answer (CRE-18, CRE-20).
+
+    Guarded: a draft that was admitted, refused or rested meanwhile is left as it is.
+    """
+    rested = Reservation.objects.filter(
+        id=reservation_id, state=states.DRAFT, call_open_until__isnull=False, outcome__isnull=True
+    ).update(
+        call_open_until=None,
+        decided=False,
+        decision_id="",
+        outcome={"refusal": stored(AdmissionUnfinished(reservation_id))},
+    )
+    if rested:
+        notify(CHANNEL, [reservation_id])

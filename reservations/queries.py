@@ -1,0 +1,179 @@
+"""Reading reservations: always through the tenant, never by bare id."""
+
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import Q
+
+from computeplatform.api.calls import Resource
+from computeplatform.db.ticks import last_tick
+from fleet import queries as fleet
+from fleet.contracts import PoolView
+from reservations.domain import states
+from reservations.domain.progress import Progress, operation
+from reservations.domain.requests import HOUR, ReservationRequest, window_at
+from reservations.errors import ReservationNotFound
+from reservations.locks import due_rows
+from reservations.models import Reservation
+
+# The tick row of the loop that retries what is pending; ``operation.nextTryAt`` is read from it.
+PLACEMENT_TICK = "placement"
+# How long after its call an unanswered draft is still finished (CRE-20).
+CALL_OPEN = 60_000
+
+
+def by_key(reservation_id: str) -> Reservation | None:
+    """The row of an idempotency key; the id is derived from the tenant and the caller, so it is theirs."""
+    return Reservation.objects.filter(id=reservation_id).first()
+
+
+def visible(*, tenant_id: str, reservation_id: str) -> Reservation:
+    """The tenant's reservation; drafts of any kind are not there (GET-1). Raises ReservationNotFound."""
+    row = Reservation.objects.filter(tenant_id=tenant_id, id=reservation_id, state__in=states.VISIBLE).first()
+    if row is None:
+        raise ReservationNotFound
+    return row
+
+
+def any_state(*, tenant_id: str, reservation_id: str) -> Reservation:
+    """The tenant's reservation, drafts included; one that IAM refused is not there. Raises ReservationNotFound."""
+    row = Reservation.objects.filter(tenant_id=tenant_id, id=reservation_id).first()
+    if row is None or row.state == states.DENIED:
+        raise ReservationNotFound
+    return row
+
+
+def page(
+    *,
+    tenant_id: str,
+    creator_id: str | None,
+    in_states: Collection[str],
+    pool_id: str | None,
+    after: tuple[int, str] | None,
+    limit: int,
+) -> list[Reservation]:
+    """Up to ``limit`` reservations of the tenant, newest first, those past the mark ``after`` (LST-1)."""
+    rows = Reservation.objects.filter(tenant_id=tenant_id).exclude(state__in=sorted(states.DRAFT_STATES))
+    if creator_id is not None:
+        rows = rows.filter(creator_id=creator_id)
+    if in_states:
+        rows = rows.filter(state__in=sorted(in_states))
+    if pool_id is not None:
+        rows = rows.filter(pool_id=pool_id)
+    if after is not None:
+        created_at, last_id = after
+        rows = rows.filter(Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=last_id))
+    return list(rows.order_by("-created_at", "-id")[:limit])
+
+
+def mark_of(*, tenant_id: str, reservation_id: str) -> tuple[int, str] | None:
+    """Where a reservation stands in the lists; None for one that no list shows."""
+    row = (
+        Reservation.objects.filter(tenant_id=tenant_id, id=reservation_id, state__in=states.VISIBLE)
+        .values_list("created_at", "id")
+        .first()
+    )
+    return (row[0], row[1]) if row else None
+
+
+def asked(row: Reservation) -> ReservationRequest:
+    """The stored request, as far as its window and shape go."""
+    return ReservationRequest(
+        pool_id=row.pool_id,
+        device_class=row.device_class,
+        count=row.count,
+        nodes=row.nodes,
+        starts_at=row.requested_starts_at,
+        ends_at=row.requested_ends_at,
+        duration=row.duration,
+        start_before=row.start_before,
+    )
+
+
+def decision_resource(row: Reservation, pool: PoolView, *, now: int) -> Resource:
+    """What IAM sees of a reservation (CRE-7): every attribute, always there, typed; counts over the whole gang."""
+    window = window_at(asked(row), now)
+    starts_at = row.starts_at if row.starts_at is not None else window.starts_at
+    ends_at = row.ends_at if row.ends_at is not None else window.ends_at
+    devices = row.count * row.nodes
+    return Resource(
+        "compute-reservation",
+        row.id,
+        row.tenant_id,
+        {
+            "tenantId": row.tenant_id,
+            "poolId": pool.id,
+            "ownerTenantId": pool.tenant_id,
+            "region": pool.region,
+            "gpuModel": pool.gpu_model,
+            "gpuCount": devices if row.device_class == "gpu" else 0,
+            "deviceClass": row.device_class,
+            "deviceCount": devices,
+            "profile": row.profile,
+            "sharing": row.sharing,
+            "nodes": row.nodes,
+            "binding": row.binding,
+            "spot": row.spot,
+            "priority": row.priority,
+            "durationHours": -(-(ends_at - starts_at) // HOUR),
+            "startsInHours": max(0, -(-(starts_at - now) // HOUR)),
+            "leaseSeconds": row.lease_seconds or 0,
+            "vcpu": 0,
+            "memoryGiB": 0,
+            "hugepages1Gi": 0,
+            "estimatedCost": Decimal(row.estimated_cost),
+            "currency": row.currency,
+            "creatorId": row.creator_id,
+            "creatorKind": row.creator_kind,
+            "creatorAgentId": row.creator_agent_id,
+        },
+    )
+
+
+def pools_of(rows: Collection[Reservation]) -> Mapping[str, PoolView]:
+    """The pools of these reservations, whatever has become of them."""
+    return fleet.pools_by_id({row.pool_id for row in rows})
+
+
+def progress_of(row: Reservation) -> dict[str, Any]:
+    """``operation`` and, once a node reported devices bound, ``binding`` (GET-1)."""
+    reported = fleet.allocations_of([row.id]).get(row.id, [])
+    shown: dict[str, Any] = {
+        "operation": operation(
+            Progress(
+                state=row.state,
+                reason=row.reason,
+                attempts=row.attempts,
+                created_at=row.created_at,
+                starts_at=row.starts_at,
+                active_at=row.active_at,
+                ended_at=row.ended_at,
+                changed_at=row.changed_at,
+                withdrawing=row.state in states.TERMINAL and bool(reported),
+                last_retry_at=last_tick(PLACEMENT_TICK) if row.state == states.PENDING else None,
+            )
+        )
+    }
+    bound = [a for a in reported if a.observed == "bound"]
+    if bound:
+        shown["binding"] = [{"nodeId": a.node_id, "devices": [device.as_json() for device in a.devices]} for a in bound]
+    return shown
+
+
+def pools_with_open_drafts(*, now: int, called_before: int) -> list[str]:
+    """Pools with a draft whose call is unanswered and came before the given time."""
+    opened_before = called_before + CALL_OPEN
+    rows = Reservation.objects.filter(call_open_until__gt=now, call_open_until__lte=opened_before)
+    return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
+
+
+def pools_with_pending() -> list[str]:
+    """Pools in which something waits."""
+    rows = Reservation.objects.filter(state=states.PENDING)
+    return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
+
+
+def due_ids(*, now: int, pool_id: str | None, limit: int) -> list[str]:
+    """The reservations that the reconciler has to look at, most overdue first."""
+    return list(due_rows(now=now, pool_id=pool_id).order_by("due_at", "id").values_list("id", flat=True)[:limit])

@@ -1,0 +1,95 @@
+"""The loops of reservations. Each pass reads what is stored and does what is due; a wake only makes it earlier."""
+
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from computeplatform.clock import SECOND, compute_now
+from computeplatform.db.ticks import record_tick
+from computeplatform.wakes import clear_mark
+from reservations import queries
+from reservations.operations.admission import admit_pool
+from reservations.operations.lifecycle import advance_due, postpone
+from reservations.operations.placing import place_pending
+
+log = structlog.get_logger(__name__)
+
+# A draft that old has missed its wake, or its worker has died.
+MISSED_WAKE = 1 * SECOND
+# Passes of one reconcile call; what is left is due at the next tick too.
+MAX_PASSES = 50
+SINGLY = 500
+# A reservation that fails is looked at again after this long.
+POSTPONED = 60 * SECOND
+
+
+def admit(*, pool_id: str) -> None:
+    """Admit every due draft of the pool. The wake's mark is cleared before reading, so nothing falls between."""
+    clear_mark("admission", pool_id)
+    admit_pool(pool_id, now=compute_now())
+
+
+def place(*, pool_id: str) -> None:
+    """Try what waits in the pool."""
+    clear_mark("placement", pool_id)
+    place_pending(pool_id=pool_id, now=compute_now())
+
+
+def reconcile(*, pool_id: str) -> None:
+    """Do what is due in the pool."""
+    clear_mark("reconcile", pool_id)
+    _advance(pool_id=pool_id, now=compute_now())
+
+
+def admission_tick() -> None:
+    """Finish drafts that a wake should have brought on already (CRE-20)."""
+    now = compute_now()
+    for pool_id in queries.pools_with_open_drafts(now=now, called_before=now - MISSED_WAKE):
+        _guarded(partial(admit_pool, pool_id, now=now), pool_id)
+    record_tick("admission", now=now)
+
+
+def placement_tick() -> None:
+    """Try everything that is pending, pool by pool; one pool's failure does not keep the others from it."""
+    now = compute_now()
+    for pool_id in queries.pools_with_pending():
+        _guarded(partial(place_pending, pool_id=pool_id, now=now), pool_id)
+    record_tick(queries.PLACEMENT_TICK, now=now)
+
+
+def reconcile_tick() -> None:
+    """Do what is due, in every pool."""
+    now = compute_now()
+    _advance(pool_id=None, now=now)
+    record_tick("reconcile", now=now)
+
+
+def _advance(*, pool_id: str | None, now: int) -> None:
+    for _ in range(MAX_PASSES):
+        try:
+            report = advance_due(now=now, pool_id=pool_id)
+        except Exception:
+            # One row must not keep the others from their turn: look at each alone, and push the failing one away.
+            log.exception("reconcile_pass_failed", pool_id=pool_id)
+            _advance_singly(now=now, pool_id=pool_id)
+            return
+        # A look at rows with nothing to do yet has pushed their due time on, so the pass ends.
+        if not (report.moved or (pool_id is None and report.seen)):
+            return
+
+
+def _advance_singly(*, now: int, pool_id: str | None) -> None:
+    for reservation_id in queries.due_ids(now=now, pool_id=pool_id, limit=SINGLY):
+        try:
+            advance_due(now=now, only=reservation_id)
+        except Exception:
+            log.exception("reservation_postponed", reservation_id=reservation_id)
+            postpone(reservation_id=reservation_id, until=now + POSTPONED)
+
+
+def _guarded(work: Callable[[], object], pool_id: str) -> None:
+    try:
+        work()
+    except Exception:
+        log.exception("pool_pass_failed", pool_id=pool_id)

@@ -1,0 +1,147 @@
+"""A small world to test in: the platform, two tenants with their people, a pool, nodes that can report."""
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from computeplatform.clock import compute_now
+from iam.operations.bootstrap import ensure_platform
+from tests.support.api import Answer, Api
+
+_keys = count(1)
+HOUR = 3_600_000
+
+
+def fresh_key() -> str:
+    """An idempotency key that no other call has used."""
+    return f"key-{next(_keys)}"
+
+
+@dataclass
+class Person:
+    """A principal with a key."""
+
+    id: str
+    api: Api
+
+
+@dataclass
+class SimNode:
+    """A node's software, as far as a test needs it: it reports what it is told, unless the test has it report less."""
+
+    id: str
+    name: str
+    api: Api
+    gpus: int
+    session: int | None = None
+    sequence: int = 0
+    boot_id: str = "boot-1"
+    # What it holds: reservation id to the state that it reports.
+    holds: dict[str, str] = field(default_factory=dict)
+
+    def sync(self, **changed: Any) -> dict[str, Any]:
+        """Report once; the first sync opens the session and is repeated, so that its report counts."""
+        answer = self._post(**changed)
+        if self.session is None or answer.get("stale"):
+            self.session = answer["session"]
+            answer = self._post(**changed)
+        return answer
+
+    def follow(self) -> None:
+        """Do what it is told: bind what is desired bound, withdraw what is desired withdrawn, and report that."""
+        for told in self.sync()["allocations"]:
+            if told["desired"] == "bound" and told["binding"] == "node":
+                self.holds[told["reservationId"]] = "bound"
+            elif told["desired"] == "withdrawn":
+                self.holds[told["reservationId"]] = "withdrawn"
+        self.sync()
+        self.holds = {k: v for k, v in self.holds.items() if v != "withdrawn"}
+
+    def _post(self, **changed: Any) -> dict[str, Any]:
+        self.sequence += 1
+        report: dict[str, Any] = {
+            "nodeId": self.id,
+            "bootId": self.boot_id,
+            "sequence": self.sequence,
+            "software": {"version": "1.0.0"},
+            "devices": [
+                {
+                    "position": p,
+                    "uuid": f"GPU-{self.name}-{p}",
+                    "model": "h100-sxm-80g",
+                    "memoryMiB": 81920,
+                    "health": "ok",
+                }
+                for p in range(self.gpus)
+            ],
+            "host": {"vcpu": 128, "memoryMiB": 1048576, "hugepages1Gi": 0},
+            "allocations": [{"reservationId": k, "state": v, "holders": 0} for k, v in sorted(self.holds.items())],
+        }
+        if self.session is not None:
+            report["session"] = self.session
+        return self.api("nodes/sync", **(report | changed)).data
+
+
+class World:
+    """Built through the API alone, as an operator and two tenants would."""
+
+    def __init__(self) -> None:
+        token = ensure_platform(now=compute_now()).token
+        assert token
+        self.admin = Api(token, "platform")
+        self.acme = self._tenant("acme")
+        self.globex = self._tenant("globex")
+        self.ann = self.person(self.acme, "ann", "reserver")
+        self.bob = self.person(self.acme, "bob", "reserver")
+        self.vic = self.person(self.acme, "vic", "viewer")
+        self.gil = self.person(self.globex, "gil", "reserver")
+        self.nodes: list[SimNode] = []
+
+    def _tenant(self, tenant_id: str) -> Person:
+        made = self.admin.iam("tenants/create", id=tenant_id, name=tenant_id.title(), admin={"name": "root"}).data
+        return Person(made["admin"]["id"], Api(made["token"], tenant_id))
+
+    def person(self, admin: Person, name: str, *roles: str, kind: str = "user", **key: Any) -> Person:
+        """A new principal of the admin's tenant, with a key."""
+        made = admin.api.iam("principals/create", kind=kind, name=name, roles=list(roles)).data["principal"]
+        token = admin.api.iam("keys/create", principalId=made["id"], **key).data["token"]
+        return Person(made["id"], Api(token, admin.api.tenant_id))
+
+    def pool(self, name: str = "h100", *, owner: Api | None = None, **fields: Any) -> str:
+        """A pool of whole GPUs, by default the platform's; returns its id."""
+        shape = {"name": name, "region": "eu-north", "gpuModel": "h100-sxm-80g", "deviceClass": "gpu"}
+        policy = {"tenantRoot": "/srv/tenants"}
+        made = (owner or self.admin)("pools/create", **({**shape, "policy": policy} | fields)).data
+        return str(made["pool"]["id"])
+
+    def offer(self, pool_id: str, to: str, *, owner: Api | None = None, gpu: int = 1_000, **fields: Any) -> Answer:
+        """Offer the pool to a tenant."""
+        return (owner or self.admin)("pools/offer", poolId=pool_id, toTenantId=to, resources={"gpu": gpu}, **fields)
+
+    def node(self, pool_id: str, *, gpus: int = 8) -> SimNode:
+        """A node of the pool that has reported its devices."""
+        name = f"node-{len(self.nodes) + 1}"
+        made = self.admin("nodes/register", name=name, poolId=pool_id, positions=max(gpus, 1)).data
+        node = SimNode(made["node"]["id"], name, Api(made["token"], "platform"), gpus)
+        self.nodes.append(node)
+        node.sync()
+        return node
+
+    def offered_pool(self, *, nodes: int = 1, gpus: int = 8, quota: int = 1_000, **fields: Any) -> str:
+        """A pool with nodes, offered to both tenants."""
+        pool_id = self.pool(**fields)
+        for tenant in ("acme", "globex"):
+            self.offer(pool_id, tenant, gpu=quota)
+        for _ in range(nodes):
+            self.node(pool_id, gpus=gpus)
+        return pool_id
+
+
+def request(pool_id: str, gpus: int = 1, **changed: Any) -> dict[str, Any]:
+    """A valid create, an hour from now on."""
+    return {
+        "poolId": pool_id,
+        "devices": {"class": "gpu", "count": gpus},
+        "durationSeconds": 3600,
+        "idempotencyKey": fresh_key(),
+    } | changed
