@@ -57,7 +57,7 @@ migrations: setup
 	@$(SERVERS) env SECRET_KEY=check DJANGO_SETTINGS_MODULE=tests.settings $(PY) manage.py makemigrations --check --dry-run
 
 clauses: setup
-	@DATABASE_URL=postgresql://unused/x REDIS_URL=redis://unused $(PY) -m pytest --clauses --collect-only -qq $(ARGS)
+	@DATABASE_URL=postgresql://unused/x REDIS_URL=redis://unused $(PY) -m pytest --clauses --no-header -qqs $(ARGS)
 
 # Both locks in one go: the image installs the runtime part alone, with the same versions. Network needed.
 lock: setup

@@ -12,12 +12,16 @@ _THREADS = int(os.environ.get("WEB_THREADS", "16"))
 
 
 def _conninfo() -> str:
+    """Where Django connects to, with all that its settings say of TLS and the like, as one string for libpq."""
     from django.db import connection  # noqa: PLC0415 - only after wsgi has set Django up
     from psycopg.conninfo import make_conninfo  # noqa: PLC0415
+    from psycopg.pq import Conninfo  # noqa: PLC0415
 
-    params = connection.get_connection_params()
-    known = ("dbname", "user", "password", "host", "port", "sslmode", "service", "passfile")
-    return make_conninfo(**{k: params[k] for k in known if params.get(k)}, application_name="compute-hub")
+    keywords = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    params = {k: v for k, v in connection.get_connection_params().items() if k in keywords}
+    # A connection that only listens does not notice by itself that the other side is gone.
+    params |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+    return make_conninfo(**params | {"application_name": "compute-hub"})
 
 
 application = ParkingLot(WSGIMiddleware(django, workers=_THREADS), Hub(_conninfo()))  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ CODES: dict[str, Code] = {
             "METHOD_NOT_ALLOWED",
             405,
             "The address exists, but not for this HTTP method.",
-            "Use POST for API methods.",
+            "Use POST for API methods, GET for the documents.",
         ),
         Code(
             "CONFLICT",

@@ -7,8 +7,7 @@ same request through the view again, with a Resume beside it, so that everything
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +25,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CHANNEL = "compute_waiters"
 WAIT_HEADER = "X-Wait-On"
 _INNER = WAIT_HEADER.lower().encode()
+_REQUEST_ID = b"x-request-id"
 _RESUME = "compute.resume"
-# A NOTIFY that came between the view's commit and the parking still counts for this long.
-_REMEMBER_SECONDS = 60.0
+# Keys whose last NOTIFY is remembered, for calls that are between their commit and the parking.
+_REMEMBERED = 10_000
 _RECONNECT_SECONDS = 0.5
+
+Headers = list[tuple[bytes, bytes]]
 
 
 class Park(Exception):
@@ -62,15 +64,18 @@ class Hub:
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
-        self._waiting: dict[str, set[asyncio.Future[None]]] = defaultdict(set)
-        self._seen: dict[str, float] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._parked = 0
+        self._seen: dict[str, float] = {}  # key to when it was last notified, oldest first
+        # Whoever looked before this may have missed a NOTIFY: nobody listened yet, or what was heard is forgotten.
+        self._deaf_until = 0.0
         self._listener: asyncio.Task[None] | None = None
         self._closing = False
 
     @property
     def parked(self) -> int:
         """How many calls are parked."""
-        return sum(len(futures) for futures in self._waiting.values())
+        return self._parked
 
     def start(self) -> None:
         """Begin to listen; called in the loop that will wait."""
@@ -80,24 +85,30 @@ class Hub:
     async def close(self) -> None:
         """Stop listening and let every parked call look once more: a shutdown answers them now."""
         self._closing = True
+        self._wake_all()
         if self._listener:
             self._listener.cancel()
-        self._wake_all()
+            await asyncio.wait({self._listener}, timeout=1)
 
     async def wait(self, key: str, *, since: float, timeout: float) -> bool:
-        """True when ``key`` was notified after ``since`` (loop time); False when ``timeout`` seconds passed."""
+        """True when ``key`` may have been notified after ``since`` (``time.monotonic()``); False after ``timeout``
+        seconds, and when the process is shutting down."""
+        if self._closing:
+            return False
         self.start()
-        if self._seen.get(key, 0.0) >= since:
+        if max(self._seen.get(key, 0.0), self._deaf_until) >= since:
             return True
-        if timeout <= 0 or self._closing:
+        if timeout <= 0:
             return False
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[key].add(future)
+        self._waiting.setdefault(key, set()).add(future)
+        self._parked += 1
         try:
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return False
         finally:
+            self._parked -= 1
             self._waiting[key].discard(future)
             if not self._waiting[key]:
                 del self._waiting[key]
@@ -108,7 +119,9 @@ class Hub:
             try:
                 async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
-                    # What was sent while nobody listened is lost, so everybody looks again.
+                    # What was sent while nobody listened is lost, so everybody looks again: those who are parked now,
+                    # and those who have looked already and are on their way here.
+                    self._deaf_until = time.monotonic()
                     self._wake_all()
                     async for note in connection.notifies():
                         self._wake(note.payload)
@@ -117,16 +130,16 @@ class Hub:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     def _wake(self, key: str) -> None:
-        now = time.monotonic()
-        self._seen[key] = now
-        if len(self._seen) > 10_000:
-            self._seen = {k: t for k, t in self._seen.items() if now - t < _REMEMBER_SECONDS}
+        self._seen.pop(key, None)
+        self._seen[key] = time.monotonic()
+        if len(self._seen) > _REMEMBERED:
+            self._deaf_until = max(self._deaf_until, self._seen.pop(next(iter(self._seen))))
         for future in self._waiting.get(key, ()):
             if not future.done():
                 future.set_result(None)
 
     def _wake_all(self) -> None:
-        for futures in list(self._waiting.values()):
+        for futures in self._waiting.values():
             for future in futures:
                 if not future.done():
                     future.set_result(None)
@@ -138,12 +151,14 @@ class _Captured:
 
     send: Send
     park: str | None = None
+    request_id: bytes = b""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = {k.lower(): v for k, v in message["headers"]}
             if _INNER in headers:
                 self.park = headers[_INNER].decode()
+                self.request_id = headers.get(_REQUEST_ID, b"")
         if self.park is None:
             await self.send(message)
 
@@ -170,11 +185,14 @@ class ParkingLot:
             return
         arrived = time.monotonic()
         body = await self._read(receive)
+        if body is None:
+            return
+        headers = _headers(scope["headers"], body)
         resume: Resume | None = None
         while True:
             looked = time.monotonic()
             captured = _Captured(send)
-            await self._app({**scope, _RESUME: resume}, _replay(body), captured)
+            await self._app({**scope, "headers": headers, _RESUME: resume}, _replay(body), captured)
             if captured.park is None:
                 return
             key, seconds, note = captured.park.split(";", 2)
@@ -185,6 +203,9 @@ class ParkingLot:
             if outcome is None:
                 return
             resume = Resume(expired=not outcome, note=note)
+            if captured.request_id:
+                # However often it is looked at, it is one request (API-6).
+                headers = [h for h in headers if h[0] != _REQUEST_ID] + [(_REQUEST_ID, captured.request_id)]
 
     def _noticing_shutdown(self, receive: Receive) -> Receive:
         async def noticing() -> Message:
@@ -195,14 +216,17 @@ class ParkingLot:
 
         return noticing
 
-    async def _read(self, receive: Receive) -> bytes:
-        """The whole body, at most one byte more than any method takes: the parser refuses the rest."""
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The whole body, at most one byte more than any method takes: the parser refuses the rest.
+
+        None when the client went away before it had sent all: half a request is not to be served.
+        """
         chunks: list[bytes] = []
         size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                break
+                return None
             chunk = message.get("body", b"")
             if size <= self._max_body:
                 chunks.append(chunk)
@@ -226,6 +250,17 @@ class ParkingLot:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _headers(given: Iterable[tuple[bytes, bytes]], body: bytes) -> Headers:
+    """The headers as WSGI needs them: a length also for a chunked body, which it cannot know otherwise.
+
+    A name with an underscore is left out: WSGI could not tell it from the one with a dash.
+    """
+    framing = (b"content-length", b"transfer-encoding")
+    kept = [(name.lower(), value) for name, value in given]
+    kept = [(name, value) for name, value in kept if name not in framing and b"_" not in name]
+    return [*kept, (b"content-length", str(len(body)).encode())] if body else kept
 
 
 def _replay(body: bytes) -> Receive:

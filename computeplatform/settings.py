@@ -211,6 +211,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": ["computeplatform.api.openapi.finish"],
+    "ENABLE_DJANGO_DEPLOY_CHECK": False,  # the library serves the page alone; our document has its own tests
 }
 
 # --- Browser security -----------------------------------------------------------------------------

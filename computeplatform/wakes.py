@@ -32,11 +32,15 @@ def _mark(queue: str, key: str) -> str:
 
 def wake_now(queue: str, key: str) -> None:
     """Send a wake unless one is outstanding. Raises Unavailable when the broker is away."""
+    marked = False
     try:
-        if _redis().set(_mark(queue, key), b"1", nx=True, ex=MARK_SECONDS):
+        marked = bool(_redis().set(_mark(queue, key), b"1", nx=True, ex=MARK_SECONDS))
+        if marked:
             current_app.send_task(settings.COMPUTE_WAKE_TASKS[queue], kwargs={"key": key}, queue=queue)
     except (redis.RedisError, OperationalError, OSError) as error:
         log.warning("wake_not_sent", queue=queue, key=key, error=str(error))
+        if marked:
+            clear_mark(queue, key)  # it stands for a wake that is under way
         raise Unavailable("The broker is away just now.") from error
 
 

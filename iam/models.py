@@ -111,7 +111,7 @@ class Operator(AbstractUser):
         Principal, null=True, blank=True, on_delete=models.PROTECT, related_name="operator"
     )
 
-    class Meta(AbstractUser.Meta):  # type: ignore[name-defined,misc]
+    class Meta(AbstractUser.Meta):
         verbose_name = "operator"
 
 

@@ -1,4 +1,4 @@
-"""The marker that ties a test to a clause of the contract, and `pytest --clauses`, which prints the result.
+"""The marker that ties a test to a clause of the contract, and `pytest --clauses`, which prints the result and runs no test.
 
     @pytest.mark.clause("CRE-10", "node binding with resources")
 
@@ -19,7 +19,7 @@ Coverage = dict[str, dict[str, list[str]]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--clauses", action="store_true", help="print which tests carry which clause")
+    parser.addoption("--clauses", action="store_true", help="print which tests carry which clause, and run none")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,8 +65,10 @@ def report(found: Coverage) -> list[str]:
     return lines
 
 
-def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    if not config.getoption("--clauses"):
-        return []
-    found = coverage(items)
-    return [*report(found), f"{len(found)} clauses have tests"]
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With `--clauses`, print instead of running anything."""
+    if not session.config.getoption("--clauses"):
+        return None
+    found = coverage(session.items)
+    print("\n".join([*report(found), f"{len(found)} clauses have tests"]))
+    return True

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import pytest
 import redis
 from django.conf import settings
+from pytest_django import DjangoDbBlocker
 
 # Imported for its effect: `delay()` in a test goes to our broker.
 from computeplatform.celery import app as celery_app  # noqa: F401
 from computeplatform.invariants import violations
 from tests.support.clock import Clock
-from tests.support.world import World
+from tests.support.world import Founded, World
 
 pytest_plugins = ["tests.clauses"]
 
@@ -35,8 +36,15 @@ def clock(db: None) -> Iterator[Clock]:
     Clock.restore()
 
 
+@pytest.fixture(scope="session")
+def _founded(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Founded:
+    """Made once: each test's transaction starts from it."""
+    with django_db_blocker.unblock():
+        return Founded.now()
+
+
 @pytest.fixture
-def world(clock: Clock) -> Iterator[World]:
+def world(_founded: Founded, clock: Clock) -> Iterator[World]:
     """The platform, two tenants and their people. Whatever the test did, every invariant holds at its end."""
-    yield World()
+    yield World(_founded if _founded.stands() else Founded.now())
     assert violations() == []

@@ -1,15 +1,38 @@
 """What describes the API: the OpenAPI document, its pages, the index of methods, the pages of codes (API-8)."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Concatenate, ParamSpec
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.views.decorators.csrf import csrf_exempt
 
 from computeplatform.api.envelope import refuse_plainly
 from computeplatform.api.methods import index
 from computeplatform.api.openapi import document
-from computeplatform.errors import CODES, NotFound
+from computeplatform.errors import CODES, MethodNotAllowed, NotFound
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def document_page(view: View[P]) -> View[P]:
+    """A page that is only read; another HTTP method is refused in the API's own envelope.
+
+    Exempt from the forgery check, whose own answer would come first: nothing here acts on a cookie.
+    """
+
+    @csrf_exempt
+    @wraps(view)
+    def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if request.method in ("GET", "HEAD"):
+            return view(request, *args, **kwargs)
+        refusal = refuse_plainly(request, MethodNotAllowed())
+        refusal["Allow"] = "GET, HEAD"
+        return refusal
+
+    return answer
 
 
 @lru_cache(maxsize=1)
@@ -17,19 +40,19 @@ def _document() -> dict[str, object]:
     return document()
 
 
-@require_safe
+@document_page
 def openapi(request: HttpRequest) -> HttpResponse:
     """``GET /api/openapi.json``."""
     return JsonResponse(_document())
 
 
-@require_safe
+@document_page
 def method_index(request: HttpRequest) -> HttpResponse:
     """``GET /api/methods``."""
     return JsonResponse({"data": {"methods": index()}})
 
 
-@require_safe
+@document_page
 def code_page(request: HttpRequest, code: str) -> HttpResponse:
     """The page that an error's ``docs`` names."""
     if code not in CODES:
@@ -37,6 +60,7 @@ def code_page(request: HttpRequest, code: str) -> HttpResponse:
     return render(request, "computeplatform/code.html", {"code": CODES[code], "codes": CODES.values()})
 
 
+@csrf_exempt
 def unknown_address(request: HttpRequest, rest: str = "") -> HttpResponse:
     """Any other address under ``/api/``."""
     return refuse_plainly(request, NotFound("No such address; GET /api/methods lists the methods."))

@@ -3,12 +3,13 @@
 from typing import Any
 
 import structlog
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from computeplatform.db.retry import TryAgain, sqlstate
 from computeplatform.errors import (
     InternalError,
     InvalidInput,
@@ -16,6 +17,7 @@ from computeplatform.errors import (
     NotFound,
     Refusal,
     Unavailable,
+    Unsupported,
     UnsupportedMediaType,
 )
 
@@ -24,6 +26,9 @@ log = structlog.get_logger(__name__)
 # Where the request carries its id (API-6).
 META_KEY = "compute.request_id"
 DOCS_PATH = "/api/docs/errors/"
+# A standby answers while another server becomes the first one (read_only_sql_transaction); the server ended a
+# transaction that a stalled process had left open (idle_in_transaction_session_timeout).
+_AWAY = {"25006", "25P03"}
 
 
 def as_refusal(error: Exception) -> Refusal:
@@ -37,11 +42,19 @@ def as_refusal(error: Exception) -> Refusal:
             return MethodNotAllowed()
         case drf.UnsupportedMediaType():
             return UnsupportedMediaType()
+        case drf.NotAcceptable():
+            return Unsupported("This address answers in another media type than those that Accept names.")
         case drf.ParseError():
             return InvalidInput.at("", str(error.detail))
         case OperationalError() | InterfaceError():
             log.warning("database_unavailable", error=str(error))
             return Unavailable("The database is away or too busy just now.")
+        case DatabaseError() if sqlstate(error) in _AWAY:
+            log.warning("database_unavailable", error=str(error))
+            return Unavailable("The database is away or too busy just now.")
+        case TryAgain():
+            log.warning("lost_every_race", error=str(error))
+            return Unavailable("Others change the same objects all the time just now.")
         case _:
             log.error("unexpected_error", exc_info=error)
             return InternalError()

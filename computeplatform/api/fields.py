@@ -125,9 +125,14 @@ class Mapped(serializers.DictField):
         if self._max_items is not None and len(data) > self._max_items:
             raise serializers.ValidationError([f"must not have more than {self._max_items} members"])
         wrong = {k: [f"the name must match {self._key_text}"] for k in data if self._key and not self._key.match(k)}
+        try:
+            value = dict(super().to_internal_value(data))
+        except serializers.ValidationError as error:
+            detail = error.detail if isinstance(error.detail, dict) else {"": error.detail}
+            raise serializers.ValidationError({**detail, **wrong}) from None
         if wrong:
             raise serializers.ValidationError(wrong)
-        return dict(super().to_internal_value(data))
+        return value
 
 
 class Anything(serializers.JSONField):

@@ -3,9 +3,10 @@
 import json
 import math
 import re
+from decimal import Decimal, InvalidOperation
 from typing import Any, Never
 
-from computeplatform.errors import InvalidInput
+from computeplatform.errors import InvalidInput, Issue
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**53 - 1
@@ -16,7 +17,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The object in ``body``; an empty body is ``{}``. Raises InvalidInput for anything else."""
-    if not body.strip():
+    if not body.strip(b" \t\r\n"):
         return {}
     try:
         text = body.decode("utf-8")
@@ -32,7 +33,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
             parse_float=_number,
         )
     except json.JSONDecodeError as error:
-        raise InvalidInput.at("", f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise InvalidInput([Issue("", f"not valid JSON: {error.msg}", error.lineno, error.colno)]) from None
     if not isinstance(value, dict):
         raise InvalidInput.at("", "must be a JSON object")
     _refuse_unstorable(value, "")
@@ -85,10 +86,17 @@ def _number(text: str) -> int | float:
     value = float(text)
     if math.isinf(value):
         raise InvalidInput.at("", f"{text[:24]} is too large for a number")
-    if value.is_integer():
-        # 1.0 is 1 spelled otherwise (CRE-3), and so is -0.0 a zero.
+    if value.is_integer() and (abs(value) > MAX_INTEGER or _is_exactly(value, text)):
+        # 1.0 is 1 spelled otherwise (CRE-3), and so is -0.0 a zero; what a float only rounds to one is not.
         return _integer(str(int(value)))
     return value
+
+
+def _is_exactly(value: float, text: str) -> bool:
+    try:
+        return Decimal(text) == Decimal(value)
+    except InvalidOperation:  # an exponent beyond 10^18
+        return False
 
 
 def _refuse_unstorable(value: Any, path: str) -> None:

@@ -1,7 +1,10 @@
 """One DRF view serves every method: authenticate, parse, check the tenant, load, decide, call the handler."""
 
+import time
 from typing import Any, ClassVar, cast
 
+from django.http import QueryDict
+from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,8 +17,20 @@ from computeplatform.api.fields import read_input
 from computeplatform.api.idempotency import answer_once
 from computeplatform.api.methods import Answer, Method
 from computeplatform.api.parsers import StrictJSONParser
-from computeplatform.errors import AccessDenied
+from computeplatform.errors import AccessDenied, UnsupportedMediaType
+from computeplatform.metrics import CALL_SECONDS, CALLS
 from computeplatform.parking import WAIT_HEADER, Park, resume_of
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """The answer is JSON whatever ``Accept`` says: its absence, or a browser's, must not change what a call does."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        given = request.content_type.partition(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == given), None)
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        return renderers[0], renderers[0].media_type
 
 
 class MethodView(APIView):
@@ -27,15 +42,32 @@ class MethodView(APIView):
     permission_classes = ()
     parser_classes = (StrictJSONParser,)
     renderer_classes = (JSONRenderer,)
+    content_negotiation_class = AlwaysJSON
+    http_method_names = ["post"]
     schema = None
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Count the call and the time that a thread worked on it."""
+        began = time.perf_counter()
+        response = super().dispatch(request, *args, **kwargs)
+        name = f"{self.method.service}/{self.method.id}"
+        CALL_SECONDS.labels(name).observe(time.perf_counter() - began)
+        if WAIT_HEADER not in response:
+            CALLS.labels(name, response.data["error"]["code"] if response.status_code >= 400 else "OK").inc()
+        return response
 
     def post(self, request: Request) -> Response:
         """Answer ``{"data": …}``; every refusal is raised and mapped by ``envelope.refuse``."""
+        if isinstance(request.data, QueryDict):
+            # DRF makes one of an empty form without asking for a parser.
+            raise UnsupportedMediaType
         data = read_input(self.method.input, cast("dict[str, Any]", request.data))
         call = self._call(request, data)
         try:
             answer = self._answer(call, data)
         except Park as park:
+            if call.resume is not None and call.resume.expired:
+                raise RuntimeError("a call whose time is up must answer") from park
             # The wrapper around us holds the call and asks again; no thread waits here (see ``parking``).
             return Response({}, status=202, headers={WAIT_HEADER: park.header})
         return Response({"data": answer})

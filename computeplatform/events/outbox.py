@@ -52,13 +52,16 @@ def emit(events: Iterable[NewEvent]) -> None:
     )
 
 
-# Events of one subject follow its version; otherwise they keep the order in which they were written. A subject's
-# versions commit one after the other (its row is locked), so no lower version can turn up after this pass has read.
+# Events keep the order in which they were written, but for those of one subject, which follow its version: where the
+# two differ, the lower version goes first and the higher one, written before it, waits for it. A subject's versions
+# commit one after the other (its row is locked), so no lower version can turn up after this pass has read.
 _STAMP = """
 WITH due AS (
-    SELECT id, tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY rank, subject_version, position) AS place
+    SELECT id, tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY turn, subject_version, position) AS place
     FROM (
-        SELECT *, min(position) OVER (PARTITION BY tenant_id, subject_type, subject_id) AS rank
+        SELECT *, max(position) OVER (
+            PARTITION BY tenant_id, subject_type, subject_id ORDER BY subject_version, position
+        ) AS turn
         FROM (SELECT * FROM computeplatform_event WHERE sequence IS NULL ORDER BY position LIMIT %(limit)s) AS work
     ) AS ranked
 ), bases AS (

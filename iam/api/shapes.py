@@ -74,7 +74,9 @@ def groups_field(**kwargs: Any) -> Distinct:
 def refuse_foreign_roles(data: dict[str, Any]) -> dict[str, Any]:
     """``fleet-admin`` is a role of the platform tenant alone (IAM-4)."""
     if data["tenantId"] != PLATFORM:
-        wrong = {n: ["not a role of this tenant"] for n, role in enumerate(data.get("roles", ())) if role not in ROLES}
+        wrong = {
+            str(n): ["not a role of this tenant"] for n, role in enumerate(data.get("roles", ())) if role not in ROLES
+        }
         if wrong:
             raise serializers.ValidationError({"roles": wrong})
     return data

@@ -84,7 +84,7 @@ def _stored_id(answer: Answer) -> str:
 
 def _stored(call: Call, stored_id: str) -> Answer:
     tenant_id, *rest = stored_id.split("/")
-    answer = {"tenant": tenant_answer(get_tenant(tenant_id))}
+    answer: Answer = {"tenant": tenant_answer(get_tenant(tenant_id))}
     if rest:
         principal_id, key_id = rest
         answer["admin"] = principal_answer(get_principal(tenant_id, principal_id))
@@ -112,7 +112,7 @@ def create(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
     being unscoped, a caller with a scoped one is ACCESS_DENIED (IAM-1). An `id` that is taken: CONFLICT.
     """
     tenant = operations.create_tenant(tenant_id=data["id"], name=data["name"], by=call.actor, now=call.now)
-    answer = {"tenant": tenant_answer(tenant)}
+    answer: Answer = {"tenant": tenant_answer(tenant)}
     if "admin" in data:
         admin, minted = operations.create_first_admin(
             tenant_id=tenant.id, name=data["admin"]["name"], by=call.actor, now=call.now

@@ -52,13 +52,17 @@ class Word:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement: its id (given, or ``s<n>`` by place), effect, words, and where they begin and end."""
+    """One statement: its id (given, or ``s<n>`` by place), effect, words, and where they begin and end.
+
+    ``bad_id``: an id was given that cannot be stored; ``id`` is then that of the place.
+    """
 
     id: str
     effect: str
     words: tuple[Word, ...] = field(repr=False)
     start: int
     end: int
+    bad_id: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,9 @@ def _statement(words: list[Word], number: int) -> Statement:
             identifier = unescape(texts[at + 3])
         at += 5 if has_value else 2
     effect = texts[at] if texts[at : at + 1] in (["permit"], ["forbid"]) else ""
-    return Statement(identifier or f"s{number}", effect, tuple(words), words[0].start, words[-1].end)
+    bad = len(identifier) > MAX_ID or bool(_CONTROLS.search(identifier))
+    name = f"s{number}" if bad or not identifier else identifier
+    return Statement(name, effect, tuple(words), words[0].start, words[-1].end, bad)
 
 
 def unescape(literal: str) -> str:
@@ -167,9 +173,9 @@ def _faults(text: str, statement: Statement) -> Iterator[TextIssue]:
     size = len(text[statement.start : statement.end].encode())
     if size > MAX_STATEMENT_BYTES:
         yield issue(f"the statement has {size} bytes, over {MAX_STATEMENT_BYTES}", statement.start)
-    if len(statement.id) > MAX_ID or _CONTROLS.search(statement.id):
+    if statement.bad_id:
         yield issue(f"the id must have 1 to {MAX_ID} characters without controls", statement.start)
-    operators = [word for word in statement.words if word.text in _OPERATORS]
+    operators = list(_operators(statement.words))
     if len(operators) > MAX_OPERATORS:
         counted = f"the statement has {len(operators)} operators, over {MAX_OPERATORS}"
         yield issue(counted, operators[MAX_OPERATORS].start)
@@ -177,6 +183,18 @@ def _faults(text: str, statement: Statement) -> Iterator[TextIssue]:
     if template:
         yield issue("templates (`?principal`, `?resource`) are not supported", template.start)
     yield from _nesting(statement, issue)
+
+
+def _operators(words: tuple[Word, ...]) -> Iterator[Word]:
+    """Signs and words that join or turn values; a bracket straight after a value, as in ``a["b"]``, is one too."""
+    for at, word in enumerate(words):
+        if word.text in _OPERATORS:
+            yield word
+        elif word.text == "[" and at > 0:
+            before, label = words[at - 1], at > 1 and words[at - 2].text == "."
+            is_value = before.kind in ("name", "string") or before.text in _CLOSING
+            if is_value and (label or before.text not in ("in", "if", "then", "else")):
+                yield word
 
 
 def _nesting(statement: Statement, issue: Callable[[str, int], TextIssue]) -> Iterator[TextIssue]:

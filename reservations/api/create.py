@@ -104,6 +104,7 @@ def _request(data: Data) -> ReservationRequest:
         name=data.get("name", ""),
         labels=data.get("labels", {}),
         max_cost=data.get("maxCost", ""),
+        dry_run=data["dryRun"],
     )
     if issues := list(request.shape_issues()):
         raise InvalidInput(issues)
@@ -160,6 +161,8 @@ def _refuse_unserved(request: ReservationRequest) -> None:
         raise NotSupportedYet("binding", "Binding kubernetes")
     if request.resources is not None:
         raise NotSupportedYet("resources", "Booking host resources")
+    if request.dry_run:
+        raise NotSupportedYet("dryRun", "A dry run")
 
 
 def _wake(reservation_id: str, pool_id: str) -> None:

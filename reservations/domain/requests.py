@@ -39,6 +39,7 @@ class ReservationRequest:
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     max_cost: str = ""
+    dry_run: bool = False
 
     def compared(self) -> dict[str, Any]:
         """What a repeated key is compared by (CRE-3). ``sharing`` has its default from the pool, so it is compared

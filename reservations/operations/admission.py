@@ -49,7 +49,8 @@ def admit_pool(pool_id: str, *, now: int) -> Report:
         done = admit_decided(pool_id=pool_id, now=now)
         decided += newly
         admitted += done
-        if not newly and not done:
+        # What came after this pass has read has a wake of its own.
+        if newly < BATCH and done < BATCH:
             return Report(decided, admitted)
 
 

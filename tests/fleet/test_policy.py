@@ -44,7 +44,9 @@ def test_what_is_left_out_has_its_default():
     assert Policy().as_json() == DEFAULTS
 
 
-@pytest.mark.parametrize("stored", [DEFAULTS, FULL, {**DEFAULTS, "price": {"perDeviceHour": "17.60", "currency": "USD"}}])
+@pytest.mark.parametrize(
+    "stored", [DEFAULTS, FULL, {**DEFAULTS, "price": {"perDeviceHour": "17.60", "currency": "USD"}}]
+)
 def test_it_comes_back_as_it_went(stored):
     assert Policy.from_json(stored).as_json() == stored
 

@@ -192,7 +192,7 @@ def test_offering_again_changes_the_terms_and_keeps_rows_that_are_not_named(worl
         ({"toTenantId": "initech"}, "toTenantId"),
         ({"toTenantId": "a b"}, "toTenantId"),
         ({"resources": {"slot": 1}}, "resources.slot"),
-        ({"resources": {"gpu": 2**53}}, "resources.gpu"),
+        ({"resources": {"gpu": 1.5}}, "resources.gpu"),
         ({"maxPriority": 101}, "maxPriority"),
         ({"budgetCheck": "yes"}, "budgetCheck"),
     ],

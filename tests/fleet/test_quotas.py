@@ -4,7 +4,7 @@ import pytest
 from django.db import transaction
 
 from computeplatform.events.models import Event
-from quotas.models import Quota
+from quotas.models import Charge, Quota
 from quotas.operations.charges import charge_each
 from tests.quotas.conftest import ask
 from tests.support.world import World
@@ -53,10 +53,7 @@ def test_set_below_used_shows_by_how_much(world: World, pool_id):
     assert "overBy" not in world.acme.api("quotas/set", **fields, max=6).data["quota"]
     # The books are closed for the invariants at the end: no reservation stands behind this charge.
     Quota.objects.filter(tenant_id="globex").update(used=0)
-    with transaction.atomic():
-        from quotas.models import Charge
-
-        Charge.objects.all().delete()
+    Charge.objects.all().delete()
 
 
 def test_set_makes_a_row_that_was_not_there(world: World, pool_id):

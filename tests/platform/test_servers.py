@@ -16,8 +16,8 @@ import psycopg
 import pytest
 import redis
 
-from computeplatform.server_plans import ServersError
-from computeplatform.servers import MARK, owned, private_servers, throwaway_dir
+from computeplatform.server_plans import MARK, ServersError
+from computeplatform.servers import owned, private_servers, throwaway_dir
 
 pytestmark = [pytest.mark.slow]
 

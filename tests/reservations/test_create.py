@@ -8,6 +8,7 @@ from iam.models import Decision
 from quotas.models import Charge, Quota
 from reservations.models import Booking, Reservation
 from tests.reservations.conftest import event_types
+from tests.support.api import settle
 from tests.support.world import HOUR, World, request
 
 
@@ -18,8 +19,8 @@ def create(world: World, pool: str, gpus: int = 1, **changed: Any) -> dict[str, 
 @pytest.mark.clause("CRE-14", "fits: placed")
 @pytest.mark.clause("CRE-1", "draft, decision, charge, placement")
 @pytest.mark.clause("API-10", "what a reservation shows")
-def test_it_is_decided_charged_and_placed(world: World, pool: str, left):
-    now = world_now(world)
+def test_it_is_decided_charged_and_placed(world: World, pool: str, clock, left):
+    now = clock.now
     made = create(world, pool, 4, name="training", labels={"team": "vision"}, leaseSeconds=60)
     assert left() == {
         "reservations": 1,
@@ -49,12 +50,6 @@ def test_it_is_decided_charged_and_placed(world: World, pool: str, left):
     assert [d["position"] for d in part["devices"]] == [0, 1, 2, 3]
     booking = Booking.objects.get(reservation_id=made["id"])
     assert (booking.during.lower, booking.during.upper, booking.devices) == (now, now + HOUR, 4)
-
-
-def world_now(world: World) -> int:
-    from computeplatform.clock import compute_now  # noqa: PLC0415
-
-    return compute_now()
 
 
 @pytest.mark.clause("CRE-14", "does not fit: pending with a reason and numbers")
@@ -95,29 +90,21 @@ def test_a_sliding_window_keeps_its_length(world: World, pool: str, clock):
     assert second["state"] == "pending"
     assert Quota.objects.get(tenant_id="acme", pool_id=pool, resource="gpu").used == 16
     clock.advance(seconds=100)
-    world.ann.api("reservations/release", reservationId=first["id"]).data  # noqa: B018
+    world.ann.api("reservations/release", reservationId=first["id"])
     settle()
     placed = world.ann.api("reservations/get", reservationId=second["id"]).data["reservation"]
     assert (placed["startsAt"], placed["endsAt"]) == (clock.now, clock.now + HOUR)
     assert Quota.objects.get(tenant_id="acme", pool_id=pool, resource="gpu").used == 8
 
 
-def settle() -> None:
-    from tests.support.api import settle as settle_all  # noqa: PLC0415
-
-    settle_all()
-
-
 @pytest.mark.clause("CRE-16", "a fixed one placed late keeps its end")
 def test_a_fixed_window_keeps_its_end(world: World, pool: str, clock):
     first = create(world, pool, 8)
     ends_at = clock.now + HOUR
-    late = world.ann.api(
-        "reservations/create", **(_fixed(request(pool, 8), endsAt=ends_at))
-    ).data["reservation"]
+    late = world.ann.api("reservations/create", **(_fixed(request(pool, 8), endsAt=ends_at))).data["reservation"]
     assert late["state"] == "pending"
     clock.advance(seconds=600)
-    world.ann.api("reservations/release", reservationId=first["id"]).data  # noqa: B018
+    world.ann.api("reservations/release", reservationId=first["id"])
     settle()
     placed = world.ann.api("reservations/get", reservationId=late["id"]).data["reservation"]
     assert (placed["startsAt"], placed["endsAt"]) == (clock.now, ends_at)
@@ -141,7 +128,9 @@ def test_an_advance_reservation_starts_at_its_time(world: World, pool: str, cloc
 def test_one_that_can_no_longer_start_is_cancelled(world: World, pool: str, clock, limit: str):
     create(world, pool, 8, durationSeconds=24 * 3600)
     asked = request(pool, 8)
-    asked = asked | {"startBefore": clock.now + HOUR} if limit == "startBefore" else _fixed(asked, endsAt=clock.now + HOUR)
+    asked = (
+        asked | {"startBefore": clock.now + HOUR} if limit == "startBefore" else _fixed(asked, endsAt=clock.now + HOUR)
+    )
     made = world.ann.api("reservations/create", **asked).data["reservation"]
     clock.advance(milliseconds=HOUR - 1)
     settle()
@@ -182,7 +171,15 @@ def test_the_decision_sees_every_attribute(world: World, clock):
     price = {"perDeviceHour": "2.20", "currency": "EUR"}
     pool = world.offered_pool(nodes=2, policy={"tenantRoot": "/srv", "price": price})
     made = create(
-        world, pool, 4, nodes=2, binding="node", startsAt=clock.now + HOUR + 1, durationSeconds=5401, spot=True, priority=7
+        world,
+        pool,
+        4,
+        nodes=2,
+        binding="node",
+        startsAt=clock.now + HOUR + 1,
+        durationSeconds=5401,
+        spot=True,
+        priority=7,
     )
     decision = Decision.objects.get(action="compute:reservations:create")
     assert decision.resource_id == made["id"]

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 
 from computeplatform.clock import compute_now
+from iam.models import Tenant
 from iam.operations.bootstrap import ensure_platform
 from tests.support.api import Answer, Api
 
@@ -82,30 +83,61 @@ class SimNode:
         return self.api("nodes/sync", **(report | changed)).data
 
 
+@dataclass(frozen=True)
+class Founded:
+    """Who there is before a test begins: principal ids and tokens by name."""
+
+    people: dict[str, tuple[str, str, str]]
+
+    @classmethod
+    def now(cls) -> "Founded":
+        """Found the platform, the tenants acme and globex, and their people, through the API."""
+        token = ensure_platform(now=compute_now()).token
+        assert token
+        people = {"admin": ("", token, "platform")}
+        admin = Api(token, "platform")
+        for tenant in ("acme", "globex"):
+            made = admin.iam("tenants/create", id=tenant, name=tenant.title(), admin={"name": "root"}).data
+            people[tenant] = (made["admin"]["id"], made["token"], tenant)
+        for tenant, name, role in (
+            ("acme", "ann", "reserver"),
+            ("acme", "bob", "reserver"),
+            ("acme", "vic", "viewer"),
+            ("globex", "gil", "reserver"),
+        ):
+            person = new_person(Api(people[tenant][1], tenant), name, role)
+            people[name] = (person.id, person.api.token, tenant)
+        return cls(people)
+
+    def stands(self) -> bool:
+        """Whether it is in the database: a test with transactions of its own empties the tables."""
+        return Tenant.objects.filter(id="globex").exists()
+
+
+def new_person(admin: Api, name: str, *roles: str, kind: str = "user", **key: Any) -> Person:
+    """A new principal of the administrator's tenant, with a key."""
+    made = admin.iam("principals/create", kind=kind, name=name, roles=list(roles)).data["principal"]
+    token = admin.iam("keys/create", principalId=made["id"], **key).data["token"]
+    return Person(made["id"], Api(token, admin.tenant_id))
+
+
 class World:
     """Built through the API alone, as an operator and two tenants would."""
 
-    def __init__(self) -> None:
-        token = ensure_platform(now=compute_now()).token
-        assert token
-        self.admin = Api(token, "platform")
-        self.acme = self._tenant("acme")
-        self.globex = self._tenant("globex")
-        self.ann = self.person(self.acme, "ann", "reserver")
-        self.bob = self.person(self.acme, "bob", "reserver")
-        self.vic = self.person(self.acme, "vic", "viewer")
-        self.gil = self.person(self.globex, "gil", "reserver")
+    def __init__(self, founded: Founded) -> None:
+        people = {name: Person(id_, Api(token, tenant)) for name, (id_, token, tenant) in founded.people.items()}
+        self.admin = people["admin"].api
+        self.acme = people["acme"]
+        self.globex = people["globex"]
+        self.ann = people["ann"]
+        self.bob = people["bob"]
+        self.vic = people["vic"]
+        self.gil = people["gil"]
         self.nodes: list[SimNode] = []
-
-    def _tenant(self, tenant_id: str) -> Person:
-        made = self.admin.iam("tenants/create", id=tenant_id, name=tenant_id.title(), admin={"name": "root"}).data
-        return Person(made["admin"]["id"], Api(made["token"], tenant_id))
 
     def person(self, admin: Person, name: str, *roles: str, kind: str = "user", **key: Any) -> Person:
         """A new principal of the admin's tenant, with a key."""
-        made = admin.api.iam("principals/create", kind=kind, name=name, roles=list(roles)).data["principal"]
-        token = admin.api.iam("keys/create", principalId=made["id"], **key).data["token"]
-        return Person(made["id"], Api(token, admin.api.tenant_id))
+        return new_person(admin.api, name, *roles, kind=kind, **key)
 
     def pool(self, name: str = "h100", *, owner: Api | None = None, **fields: Any) -> str:
         """A pool of whole GPUs, by default the platform's; returns its id."""

@@ -1,0 +1,56 @@
+"""``manage.py simulate_nodes``: run simulated nodes against a server (NOD-3)."""
+
+import asyncio
+import contextlib
+import fcntl
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from computeplatform.simulator.runner import Options, read_nodes, run_nodes
+
+
+class Command(BaseCommand):
+    """Runs until it is stopped; stopped or killed, it goes on from its state files when started again."""
+
+    help = "Run simulated nodes that speak the node protocol over HTTP."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server")
+        parser.add_argument("--state-dir", type=Path, required=True, help="folder of the nodes' own state files")
+        parser.add_argument(
+            "--nodes-file",
+            type=Path,
+            help="JSON list of {nodeId, token, positions, model, memoryMiB, host}; default <state-dir>/nodes.json",
+        )
+        parser.add_argument(
+            "--poll-ms",
+            type=int,
+            default=300,
+            help="pause between two syncs in milliseconds; 0: what the server asks for (default 300)",
+        )
+        parser.add_argument("--ca-file", type=Path, help="certificates to trust, for a server with its own")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        state_dir: Path = options["state_dir"]
+        state_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            nodes = read_nodes(options["nodes_file"] or state_dir / "nodes.json")
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        with (state_dir / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CommandError(f"Other simulated nodes work on {state_dir}.") from None
+            run = Options(
+                url=options["url"],
+                state_dir=state_dir,
+                poll_seconds=options["poll_ms"] / 1000 if options["poll_ms"] > 0 else None,
+                ca_file=options["ca_file"],
+            )
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(run_nodes(nodes, run))
