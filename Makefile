@@ -17,6 +17,7 @@ setup: $(STAMP)
 
 # Hash-checked install of exactly what is locked; nothing to do while the lock is unchanged.
 $(STAMP): requirements.lock
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed.")'
 	@test -x $(PY) || python3 -m venv .venv
 	@test "$$($(UV) --version 2>/dev/null | cut -d' ' -f2)" = "$(UV_VERSION)" \
 	  || $(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) 2>.venv/pip.log \

@@ -93,6 +93,10 @@ def make_cluster(folder: Path, password: str, prefix: list[str], popen: dict[str
     (folder / "new").rename(folder / "data")
 
 
+def postgres_url(port: int, password: str) -> str:
+    return f"postgresql://{DATABASE}:{password}@127.0.0.1:{port}/{DATABASE}"
+
+
 def probe_postgres(url: str) -> None:
     """Raise unless the server answers to our password; make our database if it is not there."""
     with psycopg.connect(url.removesuffix(DATABASE) + "postgres", connect_timeout=2, autocommit=True) as connection:
@@ -119,12 +123,16 @@ def plan_postgres(state_dir: Path, password: str, *, throwaway: bool) -> Plan:
         variable="DATABASE_URL",
         log=state_dir / "postgres.log",
         command=command,
-        url=lambda port: f"postgresql://{DATABASE}:{password}@127.0.0.1:{port}/{DATABASE}",
+        url=lambda port: postgres_url(port, password),
         probe=probe_postgres,
         # SIGTERM would wait until every client has left; SIGINT ends their sessions, SIGQUIT drops everything.
         stop_signal=signal.SIGQUIT if throwaway else signal.SIGINT,
         popen={"env": env, **popen},
     )
+
+
+def valkey_url(port: int, password: str) -> str:
+    return f"redis://:{password}@127.0.0.1:{port}/0"
 
 
 def probe_valkey(url: str) -> None:
@@ -161,7 +169,7 @@ def plan_valkey(state_dir: Path, password: str, *, throwaway: bool) -> Plan:
         variable="REDIS_URL",
         log=state_dir / "valkey.log",
         command=command,
-        url=lambda port: f"redis://:{password}@127.0.0.1:{port}/0",
+        url=lambda port: valkey_url(port, password),
         probe=probe_valkey,
         stop_signal=signal.SIGTERM,
         popen={"env": server_environment(state_dir)},

@@ -31,7 +31,15 @@ import psutil
 import psycopg
 import redis
 
-from computeplatform.server_plans import MARK, Plan, ServersError, plan_postgres, plan_valkey
+from computeplatform.server_plans import (
+    MARK,
+    Plan,
+    ServersError,
+    plan_postgres,
+    plan_valkey,
+    postgres_url,
+    valkey_url,
+)
 
 RETRY_SECONDS = 10.0  # after kill -9 the old server's children hold the data folder for up to some seconds
 READY_SECONDS = 60.0  # crash recovery of a large log
@@ -145,14 +153,16 @@ def owned(state_dir: Path) -> Iterator[Path]:
 
 
 def end_marked(state_dir: Path, *, spare: frozenset[int] = frozenset()) -> None:
-    """End all processes with this state directory's mark, except us, our parents, `spare` and its children."""
+    """End all processes whose mark is this state directory, or one inside it: all but us, our parents, `spare` and its
+    children."""
     kept = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())} | spare
     left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.pid in kept or process.ppid() in spare:
                 continue
-            if process.environ().get(MARK) == str(state_dir):
+            mark = Path(process.environ().get(MARK, "/"))
+            if mark == state_dir or state_dir in mark.parents:
                 process.send_signal(signal.SIGINT if process.name() == "postgres" else signal.SIGTERM)
                 left.append(process)
     _, stubborn = psutil.wait_procs(left, timeout=LEFTOVER_SECONDS)
@@ -196,6 +206,16 @@ def private_servers(state_dir: Path, *, throwaway: bool = False) -> Iterator[dic
         end_marked(state_dir, spare=frozenset(server.pid for server in servers))
         for server in reversed(servers):
             server.stop()
+
+
+def running_urls(state_dir: Path) -> dict[str, str]:
+    """The variables that name the private servers which somebody else runs in a state directory, for a look at them."""
+    chosen = state_dir / "ports.json"
+    if not chosen.exists():
+        return {}
+    password, ports = (state_dir / "server-password").read_text(), json.loads(chosen.read_text())
+    makers = {"DATABASE_URL": ("postgres", postgres_url), "REDIS_URL": ("valkey", valkey_url)}
+    return {name: make(ports[server], password) for name, (server, make) in makers.items() if server in ports}
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The marker that ties a test to a clause of the contract, and `pytest --clauses`, which prints the result and runs no test.
+"""The marker that ties a test to a clause of the contract, and `pytest --clauses`, which prints the result.
 
     @pytest.mark.clause("CRE-10", "node binding with resources")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import Concatenate, ParamSpec
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -13,11 +13,10 @@ from computeplatform.api.methods import index
 from computeplatform.api.openapi import document
 from computeplatform.errors import CODES, MethodNotAllowed, NotFound
 
-P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+View = Callable[..., HttpResponse]
 
 
-def document_page(view: View[P]) -> View[P]:
+def document_page(view: View) -> View:
     """A page that is only read; another HTTP method is refused in the API's own envelope.
 
     Exempt from the forgery check, whose own answer would come first: nothing here acts on a cookie.
@@ -25,9 +24,9 @@ def document_page(view: View[P]) -> View[P]:
 
     @csrf_exempt
     @wraps(view)
-    def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def answer(request: HttpRequest, **named: Any) -> HttpResponse:
         if request.method in ("GET", "HEAD"):
-            return view(request, *args, **kwargs)
+            return view(request, **named)
         refusal = refuse_plainly(request, MethodNotAllowed())
         refusal["Allow"] = "GET, HEAD"
         return refusal

@@ -33,7 +33,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
             parse_float=_number,
         )
     except json.JSONDecodeError as error:
-        raise InvalidInput([Issue("", f"not valid JSON: {error.msg}", error.lineno, error.colno)]) from None
+        words = f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise InvalidInput([Issue("", words, error.lineno, error.colno)]) from None
     if not isinstance(value, dict):
         raise InvalidInput.at("", "must be a JSON object")
     _refuse_unstorable(value, "")

@@ -5,7 +5,6 @@ the node that it was.
 """
 
 import json
-import os
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -91,7 +90,7 @@ class State:
         """Replace the file as a whole, so that no kill leaves half of it."""
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(self), indent=1))
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 class Machine:

@@ -98,7 +98,7 @@ def _pause(machine: Machine, options: Options, *, failures: int, busy: bool) -> 
     """Seconds until the next message: at once after doing something, longer and longer after failing."""
     if failures:
         first, longest = _PAUSE_AFTER_FAILURE
-        return random.uniform(0.5, 1.0) * min(longest, first * 2 ** min(failures - 1, 10))  # noqa: S311
+        return random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(failures - 1, 10))  # noqa: S311
     if busy:
         return 0.0
     wanted = float(machine.state.heartbeat_seconds)

@@ -55,19 +55,24 @@ def _unparsed(scanned: Scanned) -> Iterator[TextIssue]:
         message = fault.rpartition(_PARSER)[2]
         unexpected = _UNEXPECTED.search(message)
         if unexpected:
-            place = scanned.place(_first_unexpected(scanned, statement))
+            place = scanned.place(_first_unexpected(scanned, statement, unexpected[1]))
             yield TextIssue("text", message, *place, statement=statement.id)
         else:
             yield _issue(scanned, statement, message, *_QUOTED.findall(message))
 
 
-def _first_unexpected(scanned: Scanned, statement: Statement) -> int:
-    """Where the parser gives up: the end of the shortest beginning that it calls unexpected and not just unfinished."""
+def _first_unexpected(scanned: Scanned, statement: Statement, token: str) -> int:
+    """Where the parser gives up: the end of the shortest beginning that no continuation could save.
+
+    A beginning is good if the parser, given a sign after it that fits nowhere, stumbles over that sign and not before.
+    """
+    marker = "@" if token != "@" else "::"
     good, bad = 0, len(statement.words)
     while bad - good > 1:
         middle = (good + bad) // 2
         beginning = scanned.text[statement.start : statement.words[middle - 1].end]
-        if _UNEXPECTED.search(cedar.parse_fault(beginning) or ""):
+        stumbled = _UNEXPECTED.search(cedar.parse_fault(f"{beginning} {marker};") or "")
+        if stumbled and stumbled[1] != marker:
             bad = middle
         else:
             good = middle

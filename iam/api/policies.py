@@ -109,7 +109,7 @@ class ValidateOutput(Shape):
 
 
 class ReferenceShape(Shape):
-    policy = Text(min_length=0, help_text="`builtin` for the built-in ones; empty for a text without a name.")
+    policy = Text(help_text="`builtin` for the built-in ones, `(text)` for a text that was given without a name.")
     version = Whole(required=False)
     statement = Text()
 

@@ -19,6 +19,10 @@ _BEYOND_POLICIES = frozenset(
 )
 
 
+# How a text without a name is referred to; no policy can be called that.
+NAMELESS = "(text)"
+
+
 @dataclass(frozen=True)
 class Changed:
     """A decision that would be another one; ``policies`` are the determining ones then."""
@@ -44,7 +48,7 @@ def replay(tenant_id: str, *, name: str | None, scanned: Scanned, last: int) -> 
     """
     text = PolicyInfo(
         tenant_id=tenant_id,
-        name=name or "",
+        name=name or NAMELESS,
         version=0,
         text=scanned.text,
         statements=tuple({"id": statement.id} for statement in scanned.statements),

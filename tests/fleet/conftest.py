@@ -21,7 +21,7 @@ class Desire:
             allocations.plan([self.new(name, position=position, **changed) for name in names])
 
     def new(self, name: str, *, position: int = 0, **changed: Any) -> NewAllocation:
-        values = {
+        values: dict[str, Any] = {
             "tenant_id": "acme",
             "binding": "node",
             "devices": (AllocatedDevice(position, f"GPU-{position}", "gpu"),),

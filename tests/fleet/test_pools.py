@@ -1,5 +1,7 @@
 """pools/create, get, list, offer through HTTP."""
 
+from typing import Any
+
 import pytest
 
 from computeplatform.events.models import Event
@@ -135,7 +137,8 @@ def test_list_pages_through_owned_and_offered(world: World, clock):
         if owner is world.globex:
             world.offer(made[-1], "acme", owner=owner.api)
     hidden = world.pool("hidden", owner=world.globex.api)
-    seen, cursor = [], {}
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
     while True:
         page = world.ann.api("pools/list", limit=2, **cursor).data
         seen += [pool["id"] for pool in page["pools"]]
@@ -227,8 +230,9 @@ def test_offer_again_with_the_same_key(world: World):
 def test_a_borrower_administers_nothing_whatever_its_policies_say(world: World):
     pool_id = world.pool(owner=world.acme.api)
     world.offer(pool_id, "globex", owner=world.acme.api)
-    world.globex.api.iam("policies/put", name="all", text="permit (principal, action, resource);").data
-    fields = {"poolId": pool_id, "toTenantId": "platform", "resources": {"gpu": 1}}
+    permit = world.globex.api.iam("policies/put", name="all", text="permit (principal, action, resource);")
+    assert permit.status == 200
+    fields: dict[str, Any] = {"poolId": pool_id, "toTenantId": "platform", "resources": {"gpu": 1}}
     world.globex.api("pools/offer", **fields).refused("ACCESS_DENIED")
     world.ann.api("pools/offer", **fields).refused("ACCESS_DENIED")
     world.acme.api("pools/offer", **(fields | {"poolId": "pool_none"})).refused("NOT_FOUND")

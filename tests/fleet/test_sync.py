@@ -21,7 +21,7 @@ def told(answer) -> dict[str, str]:
 def woken(redis_client) -> set[str]:
     """The queues that what was committed since the last look has woken. The test's own transaction never commits."""
     waiting, connection.run_on_commit = connection.run_on_commit, []
-    for _, send, _ in waiting:
+    for _, send, *_ in waiting:
         send()
     found = {queue for queue in ("placement", "reconcile") if list(redis_client.scan_iter(_mark(queue, "*")))}
     redis_client.flushdb()
@@ -261,7 +261,7 @@ def test_host_amounts_that_are_left_out_stay_and_parts_may_be_unknown(site, worl
         "devices": [gpu(node, p) for p in range(8)],
         "allocations": [],
     }
-    node.api("nodes/sync", **body).data
+    assert node.api("nodes/sync", **body).status == 200
     after = shown(world, node)
     assert after["host"] == report
     assert after["software"] == {"version": "1.0.1", "platform": "linux/amd64"}

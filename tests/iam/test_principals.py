@@ -181,6 +181,7 @@ def test_pages_are_newest_first_and_meet(world: World, clock: Any) -> None:
             break
         assert len(page["principals"]) == 2
         cursor = {"cursor": page["nextCursor"]}
+        clock.advance(milliseconds=1)
         made(world, name="meanwhile")
     assert seen == everybody
     assert set(seen[:2]) <= {"n4", "n3"}

@@ -22,7 +22,7 @@ def together(*jobs):
         try:
             start.wait(timeout=10)
             results[place] = job()
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - raised again in the test's own thread
             errors.append(error)
         finally:
             connection.close()

@@ -19,13 +19,18 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server")
-        parser.add_argument("--state-dir", type=Path, required=True, help="folder of the nodes' own state files")
+        parser.add_argument(
+            "--url", "--base-url", dest="url", default="http://127.0.0.1:8000", help="address of the server"
+        )
+        parser.add_argument(
+            "--state-dir", type=Path, required=True, help="each node keeps its state in <state-dir>/nodes/<nodeId>.json"
+        )
         parser.add_argument(
             "--nodes-file",
             type=Path,
             help="JSON list of {nodeId, token, positions, model, memoryMiB, host}; default <state-dir>/nodes.json",
         )
+        parser.add_argument("--nodes", type=int, help="run the first so many of the list; default all")
         parser.add_argument(
             "--poll-ms",
             type=int,
@@ -35,12 +40,12 @@ class Command(BaseCommand):
         parser.add_argument("--ca-file", type=Path, help="certificates to trust, for a server with its own")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        state_dir: Path = options["state_dir"]
-        state_dir.mkdir(parents=True, exist_ok=True)
         try:
-            nodes = read_nodes(options["nodes_file"] or state_dir / "nodes.json")
+            nodes = read_nodes(options["nodes_file"] or options["state_dir"] / "nodes.json")[: options["nodes"]]
         except ValueError as error:
             raise CommandError(str(error)) from None
+        state_dir: Path = options["state_dir"] / "nodes"
+        state_dir.mkdir(parents=True, exist_ok=True)
         with (state_dir / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
