@@ -153,16 +153,14 @@ def owned(state_dir: Path) -> Iterator[Path]:
 
 
 def end_marked(state_dir: Path, *, spare: frozenset[int] = frozenset()) -> None:
-    """End all processes whose mark is this state directory, or one inside it: all but us, our parents, `spare` and its
-    children."""
+    """End all processes with this state directory's mark, except us, our parents, `spare` and its children."""
     kept = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())} | spare
     left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.pid in kept or process.ppid() in spare:
                 continue
-            mark = Path(process.environ().get(MARK, "/"))
-            if mark == state_dir or state_dir in mark.parents:
+            if process.environ().get(MARK) == str(state_dir):
                 process.send_signal(signal.SIGINT if process.name() == "postgres" else signal.SIGTERM)
                 left.append(process)
     _, stubborn = psutil.wait_procs(left, timeout=LEFTOVER_SECONDS)

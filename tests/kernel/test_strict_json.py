@@ -194,7 +194,24 @@ def test_broken_json_is_shown_where_it_breaks():
 
 bytes_like_json = st.lists(
     st.sampled_from(
-        [b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\\u0000", b"\\ud800", b'"a"', b"1", b"-", b"e9", b".", b"NaN"]
+        [
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b'"',
+            b":",
+            b",",
+            b"\\",
+            b"\\u0000",
+            b"\\ud800",
+            b'"a"',
+            b"1",
+            b"-",
+            b"e9",
+            b".",
+            b"NaN",
+        ]
         + [b"null", b" ", b"\xff", b"\x00", b'{"a":', b"9" * 40, b"\xe2\x82\xac"]
     ),
     max_size=40,

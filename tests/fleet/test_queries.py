@@ -1,0 +1,164 @@
+"""What other apps read and lock."""
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+
+from fleet import queries
+from fleet.contracts import AllocatedDevice, DeviceView
+from fleet.errors import PoolNotFound
+from fleet.locks import lock_pools
+from fleet.models import Allocation, Node, Pool
+from fleet.operations.taints import set_taint
+from tests.fleet.conftest import Desire
+from tests.quotas.conftest import BY
+from tests.quotas.test_races import together
+from tests.support.world import World
+
+
+def test_a_pool_as_its_owner_and_a_borrower_see_it(world: World, clock, django_assert_num_queries):
+    pool_id = world.pool(owner=world.acme.api, policy={"bindTimeoutSeconds": 7})
+    with pytest.raises(PoolNotFound):
+        queries.visible_pool(tenant_id="globex", pool_id=pool_id)
+    world.offer(pool_id, "globex", owner=world.acme.api, maxPriority=30)
+    with django_assert_num_queries(1):
+        mine = queries.visible_pool(tenant_id="acme", pool_id=pool_id)
+    with django_assert_num_queries(1):
+        lent = queries.visible_pool(tenant_id="globex", pool_id=pool_id)
+    assert (mine.offered, mine.max_priority, lent.offered, lent.max_priority) == (False, 100, True, 30)
+    assert lent.policy.bind_timeout_seconds == 7
+    Pool.objects.update(archived_at=clock.now)
+    assert queries.visible_pool(tenant_id="globex", pool_id=pool_id).archived_at == clock.now
+    with pytest.raises(PoolNotFound):
+        queries.visible_pool(tenant_id="globex", pool_id=pool_id, for_booking=True)
+    assert queries.pools_by_id([pool_id, "pool_none"]).keys() == {pool_id}
+
+
+def test_an_offer_that_was_withdrawn_shows_nothing(world: World, clock):
+    pool_id = world.pool(owner=world.acme.api)
+    world.offer(pool_id, "globex", owner=world.acme.api)
+    Pool.objects.get(id=pool_id).offers.update(withdrawn_at=clock.now)  # pools/withdrawOffer is not there yet
+    world.gil.api("pools/get", poolId=pool_id).refused("NOT_FOUND")
+    assert world.gil.api("pools/list").data["pools"] == []
+    assert world.gil.api("pools/list", cursor=pool_id).data["pools"] == [], "its place in the list is still a place"
+    again = world.offer(pool_id, "globex", owner=world.acme.api).data["offer"]
+    assert again["version"] == 2
+    assert [p["id"] for p in world.gil.api("pools/list").data["pools"]] == [pool_id]
+
+
+def test_a_pools_nodes_in_two_queries(world: World, clock, django_assert_num_queries):
+    pool_id = world.pool()
+    nodes = [world.node(pool_id, gpus=2) for _ in range(3)]
+    world.node(world.pool("other"))
+    world.admin("nodes/cordon", nodeId=nodes[1].id)
+    set_taint([nodes[2].id], "Updating", by=BY, now=clock.now, until=clock.now + 1)
+    set_taint([nodes[2].id], "BindTimedOut", by=BY, now=clock.now)
+    devices = [
+        {"position": 1, "uuid": "new", "model": "m", "memoryMiB": 1, "health": "ok"},
+        {"position": 0, "uuid": f"GPU-{nodes[0].name}-0", "model": "m", "memoryMiB": 1, "health": "unhealthy"},
+    ]
+    nodes[0].sync(devices=devices)
+    with django_assert_num_queries(2):
+        views = queries.pool_nodes(pool_id)
+    assert [view.id for view in views] == [node.id for node in nodes], "in the order of their units"
+    assert views[0].devices == (DeviceView(0, f"GPU-{nodes[0].name}-0", False), DeviceView(1, "new", True))
+    assert [view.cordoned for view in views] == [False, True, False]
+    assert views[2].taints == {"Updating", "BindTimedOut"}
+    assert (views[0].state, views[0].host_vcpu, views[0].host_memory_mib) == ("ready", 128, 1_048_576)
+    clock.advance(milliseconds=1)
+    assert queries.pool_nodes(pool_id)[2].taints == {"BindTimedOut"}
+
+
+def test_allocations_by_reservation(site, django_assert_num_queries):
+    node, want = site
+    want.plan("res_1", "res_2", position=3)
+    want.bind("res_2")
+    node.follow()
+    with django_assert_num_queries(1):
+        found = queries.allocations_of(["res_1", "res_2", "res_none"])
+    assert found.keys() == {"res_1", "res_2"}
+    one, two = found["res_1"][0], found["res_2"][0]
+    assert (one.desired, one.observed, one.told_at) == ("planned", "", None)
+    assert (two.desired, two.observed, two.node_id) == ("bound", "bound", node.id)
+    assert two.told_at is not None
+    assert one.devices == (AllocatedDevice(3, "GPU-3", "gpu"),)
+    assert queries.nodes_named([node.id, "node_none"]) == {node.id: node.name}
+
+
+def test_desired_state_takes_a_constant_number_of_queries(site, django_assert_num_queries):
+    _, want = site
+    names = [f"res_{i}" for i in range(30)]
+    for turn in (names[:1], names):
+        with django_assert_num_queries(3):  # with the savepoint
+            want.plan(*turn)
+        with django_assert_num_queries(4):
+            want.bind(*turn)
+        with django_assert_num_queries(4):
+            want.withdraw(*turn)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pools_lock_is_held_by_one_at_a_time():
+    world = World()
+    first, second = world.pool("a"), world.pool("b")
+    holding, order = threading.Event(), []
+
+    def one():
+        with transaction.atomic():
+            assert lock_pools([second, first]).keys() == {first, second}
+            holding.set()
+            with connection.cursor() as cursor:
+                # Until the other one is seen to wait for us.
+                cursor.execute(
+                    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                )
+                while not cursor.fetchall():
+                    cursor.execute("SELECT pg_sleep(0.01)")
+                    cursor.execute(
+                        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                    )
+            order.append("one")
+
+    def two():
+        holding.wait(timeout=10)
+        with transaction.atomic():
+            lock_pools([first])
+            order.append("two")
+
+    together(one, two)
+    assert order == ["one", "two"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.clause("REL-4", "told to bind, or not, whatever happens at the same time")
+def test_withdrawing_while_the_node_is_being_told_never_forgets_what_it_was_told():
+    world = World()
+    node = world.node(world.pool(), gpus=4)
+    want = Desire(node.id, Node.objects.get(id=node.id).pool_id or "")
+    for turn in range(12):
+        name = f"res_{turn}"
+        want.plan(name)
+        want.bind(name)
+        answers: list[dict[str, str]] = []
+
+        def sync(into=answers):
+            into.append({a["reservationId"]: a["desired"] for a in node.sync()["allocations"]})
+
+        together(sync, lambda name=name: want.withdraw(name))
+        if answers[0].get(name) == "bound":
+            # It left with `bound`, so somebody has to hear from the node again.
+            assert want.rows()[name][0] == "withdrawn"
+        assert want.rows().get(name, ("withdrawn", ""))[0] == "withdrawn"
+        node.follow()
+        node.sync()
+        assert want.rows() == {}
+    assert not Allocation.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_nodes_with_one_name_at_once():
+    world = World()
+    jobs = [lambda: world.admin("nodes/register", name="twin", positions=1).status for _ in range(3)]
+    assert sorted(together(*jobs)) == [200, 409, 409]
+    assert Node.objects.count() == 1
