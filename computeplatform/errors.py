@@ -282,3 +282,7 @@ class Unavailable(Refusal):
         retry_after_seconds: int = 2,
     ) -> None:
         super().__init__(message, details=details, retry_after_seconds=retry_after_seconds)
+
+
+class TryAgain(Exception):
+    """What was read is no longer so: the transaction is to be run afresh (no caller ever sees this)."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fleet.domain.policy import PerGpu, Policy, Price
+from fleet.domain.units import positions_in, run_of
 from iam.contracts import PLATFORM
 
 __all__ = [
@@ -87,6 +88,14 @@ class NodeView:
     host_vcpu: int | None = None
     host_memory_mib: int | None = None
     host_hugepages_1gi: int | None = None
+
+    def units_of(self, first_position: int, count: int) -> tuple[int, int]:
+        """The units of ``count`` devices side by side, half-open; a booking holds such a run (DESIGN §4)."""
+        return run_of(self.unit_base, first_position, count)
+
+    def positions_in(self, lower: int, upper: int) -> range:
+        """The positions that a run of units touches."""
+        return positions_in(self.unit_base, lower, upper)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,33 @@
 """What reservations show to others: the shapes of the wire (API-10, CONTRACT §15), apart from the columns."""
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from reservations.domain.states import RELEASED
 from reservations.models import Reservation
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a key's reservation amounts to for a create call.
+
+    ``waiting``: a draft that a worker is to decide; ``refusal``: what a resting draft was answered; else ``shown`` is
+    the reservation as it is stored, ``admitted`` as its admission committed it, and ``may_be_waited_for`` says that it
+    is pending for capacity that can come (CRE-15).
+    """
+
+    id: str
+    waiting: bool
+    refusal: dict[str, Any] | None = None
+    shown: dict[str, Any] | None = None
+    admitted: dict[str, Any] | None = None
+    may_be_waited_for: bool = False
+
+    @property
+    def admitted_as(self) -> str | None:
+        """The state that admission gave it."""
+        return self.admitted["state"] if self.admitted else None
 
 
 def money(amount: Decimal) -> str:

@@ -2,8 +2,16 @@
 
 from typing import Any
 
-from computeplatform.db.retry import TryAgain
-from computeplatform.errors import AccessDenied, Conflict, InvalidState, NotFound, Refusal, Unavailable, Unsupported
+from computeplatform.errors import (
+    AccessDenied,
+    Conflict,
+    InvalidState,
+    NotFound,
+    Refusal,
+    TryAgain,
+    Unavailable,
+    Unsupported,
+)
 
 
 class ReservationNotFound(NotFound):

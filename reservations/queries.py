@@ -10,6 +10,7 @@ from computeplatform.api.calls import Resource
 from computeplatform.db.ticks import last_tick
 from fleet import queries as fleet
 from fleet.contracts import PoolView
+from reservations.contracts import Standing, reservation_json
 from reservations.domain import states
 from reservations.domain.progress import Progress, operation
 from reservations.domain.requests import HOUR, ReservationRequest, window_at
@@ -26,6 +27,22 @@ CALL_OPEN = 60_000
 def by_key(reservation_id: str) -> Reservation | None:
     """The row of an idempotency key; the id is derived from the tenant and the caller, so it is theirs."""
     return Reservation.objects.filter(id=reservation_id).first()
+
+
+def standing(row: Reservation) -> Standing:
+    """What the row amounts to for a create call."""
+    if row.state == states.DRAFT:
+        if row.call_open_until is not None:
+            return Standing(row.id, waiting=True)
+        return Standing(row.id, waiting=False, refusal=(row.outcome or {})["refusal"])
+    fits_later = all(condition["reason"] != "NeverFits" for condition in row.conditions)
+    return Standing(
+        row.id,
+        waiting=False,
+        shown=reservation_json(row),
+        admitted=(row.outcome or {})["reservation"],
+        may_be_waited_for=row.state == states.PENDING and fits_later,
+    )
 
 
 def visible(*, tenant_id: str, reservation_id: str) -> Reservation:

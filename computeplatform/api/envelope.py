@@ -16,6 +16,7 @@ from computeplatform.errors import (
     MethodNotAllowed,
     NotFound,
     Refusal,
+    TryAgain,
     Unavailable,
     Unsupported,
     UnsupportedMediaType,

@@ -136,7 +136,11 @@ class Mapped(serializers.DictField):
 
 
 class Anything(serializers.JSONField):
-    """Any JSON value: what the platform records without reading it."""
+    """Any JSON value, null too: what the platform records without reading it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_null", True)
+        super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> Any:
         return data

@@ -8,13 +8,11 @@ from typing import Any, TypeVar
 
 from django.db import DatabaseError, connection, transaction
 
+from computeplatform.errors import TryAgain
+
 # deadlock_detected, serialization_failure, lock_not_available
 _AGAIN = {"40P01", "40001", "55P03"}
 _TRIES = 5
-
-
-class TryAgain(Exception):
-    """What was read is no longer so: the transaction is to be run afresh."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -62,11 +62,15 @@ class Caller:
 
     def __call__(self, method: str, **fields: Any) -> Any:
         """Call ``group/method`` in the caller's own tenant; raises Refused."""
-        return self._post("compute", method, fields)
+        return self._post("compute", method, {"tenantId": self.tenant_id, **fields})
 
     def iam(self, method: str, **fields: Any) -> Any:
         """Call a method of the identity service; raises Refused."""
-        return self._post("iam", method, fields)
+        return self._post("iam", method, {"tenantId": self.tenant_id, **fields})
+
+    def whoami(self) -> Any:
+        """Whom the token makes the caller: the one method that takes no tenant."""
+        return self._post("iam", "session/whoami", {})
 
     def refused(self, method: str, code: str, **fields: Any) -> Refused:
         """Call a method that is to be refused with this code; raises Deviation if it is not."""
@@ -79,7 +83,7 @@ class Caller:
         raise Deviation(f"{method} was to be refused with {code}, and answered {answer}")
 
     def _post(self, service: str, method: str, fields: dict[str, Any]) -> Any:
-        status, body = self._api.post(f"/api/{service}/{method}", self._token, {"tenantId": self.tenant_id, **fields})
+        status, body = self._api.post(f"/api/{service}/{method}", self._token, fields)
         if "error" in body:
             raise Refused(method, status, body["error"])
         return body["data"]

@@ -61,12 +61,12 @@ def _unparsed(scanned: Scanned) -> Iterator[TextIssue]:
             yield _issue(scanned, statement, message, *_QUOTED.findall(message))
 
 
-def _first_unexpected(scanned: Scanned, statement: Statement, token: str) -> int:
+def _first_unexpected(scanned: Scanned, statement: Statement, culprit: str) -> int:
     """Where the parser gives up: the end of the shortest beginning that no continuation could save.
 
     A beginning is good if the parser, given a sign after it that fits nowhere, stumbles over that sign and not before.
     """
-    marker = "@" if token != "@" else "::"
+    marker = "@" if culprit != "@" else "::"
     good, bad = 0, len(statement.words)
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -6,7 +6,7 @@ from computeplatform.api.calls import Call, Resource
 from computeplatform.api.fields import Flag, Input, Instant, Items, OneOf, Page, Shape, Text, Whole
 from computeplatform.api.methods import Answer, method
 from iam.adapters.validation import check_text
-from iam.api.shapes import IamId, Slug, about, about_tenant, page_answer
+from iam.api.shapes import IamId, Slug, about, about_tenant, page_answer, without_empty
 from iam.contracts import PolicyInfo
 from iam.domain.scanner import MAX_BYTES, Scanned
 from iam.errors import PolicyRefused
@@ -81,7 +81,7 @@ class WarningShape(Shape):
 
 
 class IssueShape(Shape):
-    path = Text(min_length=0)
+    path = Text()
     message = Text()
     line = Whole(required=False)
     column = Whole(required=False)
@@ -127,7 +127,7 @@ class ResourceReference(Shape):
 class ChangedShape(Shape):
     decisionId = IamId()
     at = Instant()
-    requestId = Text(min_length=0)
+    requestId = Text(required=False)
     principal = PrincipalReference()
     action = Text()
     resource = ResourceReference()
@@ -315,7 +315,7 @@ def test(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
 
 
 def _changed(one: Changed) -> Answer:
-    return {
+    answer = {
         "decisionId": one.decision_id,
         "at": one.at,
         "requestId": one.request_id,
@@ -326,3 +326,4 @@ def _changed(one: Changed) -> Answer:
         "after": one.after,
         "policies": list(one.policies),
     }
+    return without_empty(answer, "requestId")

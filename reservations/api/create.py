@@ -1,29 +1,14 @@
 """``reservations/create`` (CONTRACT §2)."""
 
-from typing import Any
-
 from computeplatform.api.calls import Call
-from computeplatform.api.idempotency import request_digest
 from computeplatform.api.methods import Answer, Data, method
-from computeplatform.errors import InvalidInput, Unavailable
+from computeplatform.errors import InvalidInput
 from computeplatform.parking import Park
-from computeplatform.wakes import wake_now
-from fleet import queries as fleet
-from fleet.contracts import PoolView
-from reservations import queries
 from reservations.api.shapes import CreateInput, ReservationAnswer
-from reservations.contracts import reservation_json
 from reservations.domain import requests, states
 from reservations.domain.requests import ReservationRequest
-from reservations.errors import (
-    BindingUnsupported,
-    KeyRefused,
-    NotSupportedYet,
-    ReservationKeyReused,
-    StoredRefusal,
-)
-from reservations.models import Reservation
-from reservations.operations import drafts
+from reservations.errors import BindingUnsupported, StoredRefusal
+from reservations.operations import creating
 
 # How long admission may take before the call is answered UNAVAILABLE (CRE-18).
 ADMISSION_SECONDS = 10.0
@@ -71,16 +56,25 @@ def create(call: Call, data: Data, _: None) -> Answer:
 
     Clauses CRE-1 to CRE-7, CRE-9 to CRE-12, CRE-14, CRE-16 to CRE-18, CRE-20, CRE-21.
     """
-    request = _request(data)
-    reservation_id = drafts.reservation_id(call, data["idempotencyKey"])
+    key = data["idempotencyKey"]
     wait_ms = data.get("wait", {}).get("timeoutMs", 0)
+    expired = call.resume is not None and call.resume.expired
     if call.resume is None:
-        if _begin(call, data["idempotencyKey"], request, reservation_id):
-            _wake(reservation_id, request.pool_id)
-            raise Park(reservation_id, ADMISSION_SECONDS + wait_ms / 1000)
-    elif call.resume.expired:
-        drafts.rest_unfinished(reservation_id=reservation_id)
-    return _outcome(call, reservation_id, wait_ms)
+        standing = creating.open_call(call=call, key=key, request=_request(data))
+    elif expired:
+        standing = creating.end_call(call=call, key=key)
+    else:
+        standing = creating.standing(call=call, key=key)
+    if standing.waiting and not expired:
+        raise Park(standing.id, ADMISSION_SECONDS + wait_ms / 1000)
+    if standing.refusal is not None:
+        raise StoredRefusal(standing.refusal)
+    if wait_ms and standing.may_be_waited_for and not expired:
+        raise Park(standing.id, wait_ms / 1000)
+    if call.resume is not None and (not wait_ms or standing.admitted_as == states.PLACED):
+        # What admission committed, however far the reconciler has taken it since (CRE-14).
+        return {"reservation": standing.admitted}
+    return {"reservation": standing.shown}
 
 
 def _request(data: Data) -> ReservationRequest:
@@ -111,95 +105,3 @@ def _request(data: Data) -> ReservationRequest:
     if request.binding not in requests.BINDINGS:
         raise BindingUnsupported(request.binding)
     return request
-
-
-def _begin(call: Call, key: str, request: ReservationRequest, reservation_id: str) -> bool:
-    """Store or open the draft; True if its admission is to be waited for, False if the key is past that stage."""
-    digest = request_digest(request.compared())
-    row = queries.by_key(reservation_id)
-    if row is None:
-        pool = _checked_pool(call, request)
-        drafts.store_draft(call=call, key=key, request=request, digest=digest, pool=pool)
-        # Of several first calls one has stored its request; the others are compared with it.
-        row = queries.by_key(reservation_id)
-        assert row is not None  # noqa: S101 - a stored key is not forgotten within a call
-    if row.digest != digest or request.sharing not in ("", row.sharing):
-        raise ReservationKeyReused(row.id)
-    if row.state == states.DENIED:
-        raise KeyRefused
-    if row.state == states.DRAFT and (row.call_open_until is None or row.call_open_until <= call.now):
-        _checked_pool(call, request)
-        drafts.reopen_draft(call=call, reservation=row)
-    return row.state == states.DRAFT
-
-
-def _checked_pool(call: Call, request: ReservationRequest) -> PoolView:
-    """The pool, if the tenant may book this in it now (CRE-9, CRE-10)."""
-    pool = fleet.visible_pool(tenant_id=call.tenant_id, pool_id=request.pool_id, for_booking=True)
-    rules = requests.PoolRules(
-        device_class=pool.device_class,
-        sharing=pool.sharing,
-        profile=pool.profile,
-        owned=pool.tenant_id == call.tenant_id,
-        tenant_root=pool.policy.tenant_root is not None,
-        kubernetes=pool.policy.kubernetes_cluster is not None,
-        max_priority=pool.max_priority,
-        max_duration_hours=pool.policy.max_duration_hours,
-        max_advance_days=pool.policy.max_advance_days,
-    )
-    if issues := list(requests.pool_issues(request, rules, now=call.now)):
-        raise InvalidInput(issues)
-    _refuse_unserved(request)
-    return pool
-
-
-def _refuse_unserved(request: ReservationRequest) -> None:
-    """What the contract promises and this release does not do yet is refused, never half done."""
-    if request.device_class != "gpu":
-        raise NotSupportedYet("devices.class", f"Class {request.device_class}")
-    if request.binding == "kubernetes":
-        raise NotSupportedYet("binding", "Binding kubernetes")
-    if request.resources is not None:
-        raise NotSupportedYet("resources", "Booking host resources")
-    if request.dry_run:
-        raise NotSupportedYet("dryRun", "A dry run")
-
-
-def _wake(reservation_id: str, pool_id: str) -> None:
-    """Wake a worker; without the broker the draft rests and the call is answered at once (API-7)."""
-    try:
-        wake_now("admission", pool_id)
-    except Unavailable:
-        drafts.rest_unfinished(reservation_id=reservation_id)
-
-
-def _outcome(call: Call, reservation_id: str, wait_ms: int) -> Answer:
-    """The answer that is stored, or another wait for it."""
-    row = queries.by_key(reservation_id)
-    assert row is not None  # noqa: S101 - the call has stored it
-    expired = call.resume is not None and call.resume.expired
-    if row.state == states.DENIED:
-        raise KeyRefused
-    if row.state == states.DRAFT:
-        if row.call_open_until is not None and not expired:
-            raise Park(reservation_id, ADMISSION_SECONDS + wait_ms / 1000)
-        raise StoredRefusal(_refusal(row))
-    if row.state == states.PENDING and wait_ms and not expired and _can_be_waited_for(row):
-        raise Park(reservation_id, wait_ms / 1000)
-    if (
-        call.resume is not None
-        and row.outcome
-        and (not wait_ms or row.outcome["reservation"]["state"] == states.PLACED)
-    ):
-        # What admission committed, however far the reconciler has taken it since (CRE-14).
-        return dict(row.outcome)
-    return {"reservation": reservation_json(row)}
-
-
-def _refusal(row: Reservation) -> dict[str, Any]:
-    assert row.outcome is not None  # noqa: S101 - a draft that rests has an answer
-    return dict(row.outcome["refusal"])
-
-
-def _can_be_waited_for(row: Reservation) -> bool:
-    return all(condition["reason"] != "NeverFits" for condition in row.conditions)

@@ -1,12 +1,18 @@
 """``reservations/release`` and ``cancel`` (CONTRACT §5)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from computeplatform.api.calls import Call, Resource
 from computeplatform.api.methods import Answer, Data, method
 from reservations import queries
 from reservations.api.shapes import ReservationAnswer, ReservationInput
 from reservations.contracts import reservation_json
-from reservations.models import Reservation
 from reservations.operations import ending
+
+if TYPE_CHECKING:
+    from reservations.models import Reservation
 
 
 def _loaded(call: Call, row: Reservation) -> tuple[Resource, Reservation]:

@@ -1,7 +1,9 @@
 """``reservations/get`` and ``list`` (CONTRACT §4)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from computeplatform.api.calls import Call, Resource
 from computeplatform.api.marks import open_mark, seal_mark
@@ -10,7 +12,9 @@ from computeplatform.errors import InvalidInput
 from reservations import queries
 from reservations.api.shapes import GetAnswer, ListAnswer, ListInput, ReservationInput
 from reservations.contracts import reservation_json
-from reservations.models import Reservation
+
+if TYPE_CHECKING:
+    from reservations.models import Reservation
 
 READ = "compute:reservations:read"
 # How many rows one call with scope all looks at, at most (LST-2).

@@ -10,7 +10,6 @@ from django.db.backends.postgresql.psycopg_any import NumericRange
 
 from fleet import queries as fleet
 from fleet.contracts import NodeView
-from fleet.domain.units import positions_in, run_of
 from reservations.domain.placement import Busy, Host, runs
 from reservations.models import Booking, Reservation
 
@@ -39,7 +38,7 @@ def snapshot(pool_id: str, *, starts_at: int, ends_at: int) -> Snapshot:
         )
         for node_id, low, high, start, end in cursor.fetchall():
             if node := nodes.get(node_id):
-                busy[node_id].append(Busy(_mask(positions_in(node.unit_base, low, high)), start, end))
+                busy[node_id].append(Busy(_mask(node.positions_in(low, high)), start, end))
     hosts = tuple(_host(node, tuple(busy[node.id])) for node in nodes.values())
     return Snapshot(hosts, nodes)
 
@@ -74,7 +73,7 @@ def book(placed: Sequence[Reservation], taken: Snapshot) -> None:
                     tenant_id=reservation.tenant_id,
                     pool_id=reservation.pool_id,
                     node_id=node.id,
-                    units=NumericRange(*run_of(node.unit_base, first, length)),
+                    units=NumericRange(*node.units_of(first, length)),
                     devices=length,
                     planned=window,
                     during=window,

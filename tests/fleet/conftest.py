@@ -8,6 +8,7 @@ from django.db import transaction
 from fleet.contracts import AllocatedDevice, NewAllocation
 from fleet.models import Allocation
 from fleet.operations import allocations
+from tests.support.world import Founded, World
 
 
 class Desire:
@@ -46,6 +47,12 @@ class Desire:
     def rows() -> dict[str, tuple[str, str]]:
         """Reservation id to (desired, observed)."""
         return {row.reservation_id: (row.desired, row.observed) for row in Allocation.objects.all()}
+
+
+@pytest.fixture
+def committed_world(_founded, transactional_db):
+    """The same world for tests of several connections: what they write is committed, and truncated at the end."""
+    return World(_founded if _founded.stands() else Founded.now())
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from fleet import queries
 from fleet.contracts import AllocatedDevice, DeviceView
@@ -98,42 +98,32 @@ def test_desired_state_takes_a_constant_number_of_queries(site, django_assert_nu
             want.withdraw(*turn)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_pools_lock_is_held_by_one_at_a_time():
-    world = World()
-    first, second = world.pool("a"), world.pool("b")
-    holding, order = threading.Event(), []
+def test_a_pools_lock_is_held_by_one_at_a_time(committed_world):
+    first, second = committed_world.pool("a"), committed_world.pool("b")
+    holding, refused = threading.Event(), threading.Event()
 
     def one():
         with transaction.atomic():
             assert lock_pools([second, first]).keys() == {first, second}
             holding.set()
-            with connection.cursor() as cursor:
-                # Until the other one is seen to wait for us.
-                cursor.execute(
-                    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-                )
-                while not cursor.fetchall():
-                    cursor.execute("SELECT pg_sleep(0.01)")
-                    cursor.execute(
-                        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-                    )
-            order.append("one")
+            assert refused.wait(timeout=10)
 
     def two():
-        holding.wait(timeout=10)
-        with transaction.atomic():
+        assert holding.wait(timeout=10)
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '50ms'")
+        with pytest.raises(OperationalError, match="lock timeout"), transaction.atomic():
             lock_pools([first])
-            order.append("two")
+        refused.set()
+        with transaction.atomic():
+            assert lock_pools([first])[first].name == "a"
 
     together(one, two)
-    assert order == ["one", "two"]
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.clause("REL-4", "told to bind, or not, whatever happens at the same time")
-def test_withdrawing_while_the_node_is_being_told_never_forgets_what_it_was_told():
-    world = World()
+def test_withdrawing_while_the_node_is_being_told_never_forgets_what_it_was_told(committed_world):
+    world = committed_world
     node = world.node(world.pool(), gpus=4)
     want = Desire(node.id, Node.objects.get(id=node.id).pool_id or "")
     for turn in range(12):
@@ -156,9 +146,7 @@ def test_withdrawing_while_the_node_is_being_told_never_forgets_what_it_was_told
     assert not Allocation.objects.exists()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_two_nodes_with_one_name_at_once():
-    world = World()
-    jobs = [lambda: world.admin("nodes/register", name="twin", positions=1).status for _ in range(3)]
+def test_two_nodes_with_one_name_at_once(committed_world):
+    jobs = [lambda: committed_world.admin("nodes/register", name="twin", positions=1).status for _ in range(3)]
     assert sorted(together(*jobs)) == [200, 409, 409]
     assert Node.objects.count() == 1

@@ -143,10 +143,9 @@ def wait_until(true: Any, *, seconds: float = 20) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.clause("NOD-3", "simulated nodes speak the protocol over HTTP and survive kill -9")
-def test_nodes_bind_and_survive_a_kill(live_server, tmp_path: Path):
-    world = World()
+def test_nodes_bind_and_survive_a_kill(committed_world: World, live_server, tmp_path: Path):
+    world = committed_world
     pool_id = world.pool()
     entries = []
     for number in range(2):

@@ -44,12 +44,13 @@ def caller(person: Person) -> Caller:
 
 def circumstances(**changed: Any) -> CallContext:
     """The context of a call that is made now."""
-    return CallContext(**({"time": compute_now(), "source_ip": "192.0.2.7", "request_id": "req-test"} | changed))
+    context: dict[str, Any] = {"time": compute_now(), "source_ip": "192.0.2.7", "request_id": "req-test"}
+    return CallContext(**(context | changed))
 
 
 def reservation(tenant_id: str = "acme", **changed: Any) -> Resource:
     """A draft as it is decided on: 8 GPUs for 2 hours in eu-north."""
-    attributes = {
+    attributes: dict[str, Any] = {
         "tenantId": tenant_id,
         "poolId": "pool_1",
         "ownerTenantId": "platform",

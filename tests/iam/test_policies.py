@@ -95,17 +95,13 @@ def test_numbers_go_on_after_a_delete(world: World) -> None:
 def test_faults_are_refused_with_their_place(
     world: World, text: str, message: str, line: int, column: int, statement: str
 ) -> None:
-    for method, fields in (("put", {"name": "rules"}), ("test", {})):
-        error = world.acme.api.iam(f"policies/{method}", text=text, **fields).refused("INVALID_INPUT")
-        (issue,) = error["details"]["issues"]
-        assert message in issue["message"]
-        assert issue | {"message": ""} == {
-            "path": "text",
-            "message": "",
-            "line": line,
-            "column": column,
-            "statement": statement,
-        }
+    error = world.acme.api.iam("policies/put", name="rules", text=text).refused("INVALID_INPUT")
+    (issue,) = error["details"]["issues"]
+    assert message in issue["message"]
+    place = {"path": "text", "line": line, "column": column, "statement": statement}
+    assert issue == place | {"message": issue["message"]}
+    tried = world.acme.api.iam("policies/test", text=text).refused("INVALID_INPUT")
+    assert tried["details"] == error["details"]
     assert Policy.objects.count() == PolicyVersion.objects.count() == 0
     # The same as an answer, which is not a refusal.
     validated = world.acme.api.iam("policies/validate", text=text).data

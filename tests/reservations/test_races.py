@@ -1,6 +1,7 @@
 """Many at once, on connections of their own (CRE-6, CRE-12, REC-6)."""
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -94,14 +95,13 @@ def test_ending_in_three_ways_at_once(world: World, pool: str, clock, round_: in
         with contextlib.suppress(WrongState):  # it may have started, or ended, before
             cancel(**ending, by=ann)
 
-    at_once(
-        [
-            partial(release, **ending, by=ann),
-            cancel_if_it_can,
-            partial(advance_due, now=now),
-            partial(place_pending, pool_id=pool, now=now),
-        ]
-    )
+    ways: list[Callable[[], object]] = [
+        partial(release, **ending, by=ann),
+        cancel_if_it_can,
+        partial(advance_due, now=now),
+        partial(place_pending, pool_id=pool, now=now),
+    ]
+    at_once(ways)
     place_pending(pool_id=pool, now=now)
     row = Reservation.objects.get(id=made["id"])
     assert row.state in ("released", "cancelled")

@@ -116,7 +116,7 @@ class Api:
     def _post(self, path: str, body: str | bytes, headers: dict[str, str], resume: Resume | None) -> Any:
         given = {"authorization": f"Bearer {self.token}"} | {k.replace("_", "-"): v for k, v in headers.items()}
         kept = {k: v for k, v in given.items() if v is not None}
-        scope = {"asgi.scope": {"compute.resume": resume}}
+        scope: dict[str, Any] = {"asgi.scope": {"compute.resume": resume}}
         return self.client.post(path, data=body, content_type="application/json", headers=kept, **scope)
 
     @staticmethod

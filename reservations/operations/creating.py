@@ -1,0 +1,95 @@
+"""What a create call does with its key: store a draft, open one again, or find what is stored (CRE-2 … CRE-5)."""
+
+from typing import Any
+
+from computeplatform.api.calls import Call
+from computeplatform.api.idempotency import request_digest
+from computeplatform.errors import InvalidInput, Unavailable
+from computeplatform.wakes import wake_now
+from fleet import queries as fleet
+from fleet.contracts import PoolView
+from reservations import queries
+from reservations.contracts import Standing
+from reservations.domain import requests, states
+from reservations.domain.requests import ReservationRequest
+from reservations.errors import KeyRefused, NotSupportedYet, ReservationKeyReused
+from reservations.operations import drafts
+
+
+def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
+    """Store the request as a draft, or open the draft of its key again, and wake a worker; else what is stored.
+
+    Raises KeyRefused, ReservationKeyReused, and for a new or resting draft PoolNotFound, InvalidInput and
+    NotSupportedYet, before anything is stored. Without the broker the draft rests at once (API-7).
+    """
+    reservation_id = drafts.reservation_id(call, key)
+    digest = request_digest(request.compared())
+    row = queries.by_key(reservation_id)
+    if row is None:
+        pool = _checked_pool(call, request)
+        drafts.store_draft(call=call, key=key, request=request, digest=digest, pool=pool)
+        # Of several first calls one has stored its request; the others are compared with it.
+        row = queries.by_key(reservation_id)
+        assert row is not None  # noqa: S101 - a stored key is not forgotten within a call
+    if row.digest != digest or request.sharing not in ("", row.sharing):
+        raise ReservationKeyReused(row.id)
+    if row.state == states.DENIED:
+        raise KeyRefused
+    if row.state != states.DRAFT:
+        return queries.standing(row)
+    if row.call_open_until is None or row.call_open_until <= call.now:
+        _checked_pool(call, request)
+        drafts.reopen_draft(call=call, reservation=row)
+    try:
+        wake_now("admission", row.pool_id)
+    except Unavailable:
+        drafts.rest_unfinished(reservation_id=row.id)
+    return standing(call=call, key=key)
+
+
+def standing(*, call: Call, key: str) -> Standing:
+    """What the key's reservation amounts to now, for a call that has opened it. Raises KeyRefused."""
+    row = queries.by_key(drafts.reservation_id(call, key))
+    assert row is not None  # noqa: S101 - the call has stored it
+    if row.state == states.DENIED:
+        raise KeyRefused
+    return queries.standing(row)
+
+
+def end_call(*, call: Call, key: str) -> Standing:
+    """The call's time is up: rest the draft if it still is one (CRE-20), and answer what is stored."""
+    drafts.rest_unfinished(reservation_id=drafts.reservation_id(call, key))
+    return standing(call=call, key=key)
+
+
+def _checked_pool(call: Call, request: ReservationRequest) -> PoolView:
+    """The pool, if the tenant may book this in it now (CRE-9, CRE-10)."""
+    pool = fleet.visible_pool(tenant_id=call.tenant_id, pool_id=request.pool_id, for_booking=True)
+    rules = requests.PoolRules(
+        device_class=pool.device_class,
+        sharing=pool.sharing,
+        profile=pool.profile,
+        owned=pool.tenant_id == call.tenant_id,
+        tenant_root=pool.policy.tenant_root is not None,
+        kubernetes=pool.policy.kubernetes_cluster is not None,
+        max_priority=pool.max_priority,
+        max_duration_hours=pool.policy.max_duration_hours,
+        max_advance_days=pool.policy.max_advance_days,
+    )
+    if issues := list(requests.pool_issues(request, rules, now=call.now)):
+        raise InvalidInput(issues)
+    _refuse_unserved(request)
+    return pool
+
+
+def _refuse_unserved(request: ReservationRequest) -> None:
+    """What the contract promises and this release does not do yet is refused, never half done."""
+    unserved: dict[str, Any] = {
+        "devices.class": request.device_class != "gpu" and f"Class {request.device_class}",
+        "binding": request.binding == "kubernetes" and "Binding kubernetes",
+        "resources": request.resources is not None and "Booking host resources",
+        "dryRun": request.dry_run and "A dry run",
+    }
+    for field, what in unserved.items():
+        if what:
+            raise NotSupportedYet(field, what)
