@@ -30,7 +30,7 @@ def utc(milliseconds: int | None) -> str:
     """An instant as people read it; empty for none."""
     if milliseconds is None:
         return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d\u00a0%H:%M:%S\u00a0UTC")
 
 
 def instant(column: str, label: str | None = None) -> Callable[[Any], str]:

@@ -2,6 +2,7 @@
 
 import logging
 import logging.config
+from typing import Any
 
 import structlog
 
@@ -14,11 +15,23 @@ SHARED_PROCESSORS: list[structlog.typing.Processor] = [
 ]
 
 
+# Answered well, these say nothing that a metric does not: heartbeats come several times a minute from every node.
+ROUTINE = ("POST /api/compute/nodes/sync", "GET /healthz", "GET /readyz", "GET /metrics")
+
+
+def drop_routine(_logger: Any, _name: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Leave out the line of a routine request that was answered 200."""
+    if line.get("event") == "request_finished" and line.get("code") == 200 and line.get("request") in ROUTINE:
+        raise structlog.DropEvent
+    return line
+
+
 def configure_logging(level: str) -> None:
     """Send everything at `level` and above through one JSON handler. May be called again; the last call counts."""
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
+            drop_routine,
             *SHARED_PROCESSORS,
             structlog.processors.StackInfoRenderer(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,

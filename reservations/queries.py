@@ -35,12 +35,15 @@ def standing(row: Reservation) -> Standing:
         if row.call_open_until is not None:
             return Standing(row.id, waiting=True)
         return Standing(row.id, waiting=False, refusal=(row.outcome or {})["refusal"])
+    shown = reservation_json(row)
+    admitted = (row.outcome or {})["reservation"]
     fits_later = all(condition["reason"] != "NeverFits" for condition in row.conditions)
     return Standing(
         row.id,
         waiting=False,
-        shown=reservation_json(row),
-        admitted=(row.outcome or {})["reservation"],
+        shown=shown,
+        # The row's JSON forgets the order in which people read the members.
+        admitted={name: admitted[name] for name in (*shown, *admitted) if name in admitted},
         may_be_waited_for=row.state == states.PENDING and fits_later,
     )
 

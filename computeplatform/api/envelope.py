@@ -9,7 +9,7 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from computeplatform.db.retry import TryAgain, sqlstate
+from computeplatform.db.retry import sqlstate
 from computeplatform.errors import (
     InternalError,
     InvalidInput,

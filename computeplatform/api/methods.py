@@ -82,8 +82,8 @@ class Method:
 
     @property
     def description(self) -> str:
-        """The handler's docstring: the page of this method."""
-        return inspect.getdoc(self.handler) or ""
+        """The handler's docstring: the page of this method. Pages are Markdown, docstrings double their backquotes."""
+        return (inspect.getdoc(self.handler) or "").replace("``", "`")
 
     @property
     def authorization(self) -> str:

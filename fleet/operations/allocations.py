@@ -74,7 +74,7 @@ def withdraw(reservation_ids: Collection[str], *, now: int) -> int:
     reported it withdrawn. One that no node ever heard of is deleted: there is nothing to wait for.
     """
     _inside_a_transaction()
-    rows = list(Allocation.objects.filter(reservation_id__in=reservation_ids))
+    rows = lock_allocations(reservation_ids)
     unheard = [row.pk for row in rows if row.told_at is None and not row.observed]
     heard = [row.pk for row in rows if row.told_at is not None or row.observed]
     if unheard:

@@ -43,8 +43,8 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     try:
         wake_now("admission", row.pool_id)
     except Unavailable:
-        drafts.rest_unfinished(reservation_id=row.id)
-    return standing(call=call, key=key)
+        return end_call(call=call, key=key)
+    return Standing(row.id, waiting=True)
 
 
 def standing(*, call: Call, key: str) -> Standing:

@@ -146,6 +146,41 @@ def test_withdrawing_while_the_node_is_being_told_never_forgets_what_it_was_told
     assert not Allocation.objects.exists()
 
 
+@pytest.mark.clause("REL-4", "told to bind, or not, whatever happens at the same time")
+def test_withdrawing_waits_for_an_answer_that_is_being_written(committed_world):
+    node = committed_world.node(committed_world.pool(), gpus=4)
+    want = Desire(node.id, Node.objects.get(id=node.id).pool_id or "")
+    want.plan("res_1")
+    want.bind("res_1")
+    told, blocked = threading.Event(), threading.Event()
+
+    def answer():
+        with transaction.atomic():
+            Allocation.objects.update(told_at=1)  # what sync_node writes last
+            told.set()
+            assert blocked.wait(timeout=10)
+
+    def withdraw():
+        assert told.wait(timeout=10)
+        assert want.withdraw("res_1") == 1
+
+    def watch():
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        for _ in range(1_000):
+            with connection.cursor() as cursor:
+                cursor.execute(waiting)
+                if cursor.fetchone()[0]:
+                    break
+                cursor.execute("SELECT pg_sleep(0.005)")
+        blocked.set()
+
+    together(answer, withdraw, watch)
+    assert want.rows() == {"res_1": ("withdrawn", "")}, "it left with `bound`: somebody has to hear from the node"
+    Allocation.objects.all().delete()
+
+
 def test_two_nodes_with_one_name_at_once(committed_world):
     jobs = [lambda: committed_world.admin("nodes/register", name="twin", positions=1).status for _ in range(3)]
     assert sorted(together(*jobs)) == [200, 409, 409]

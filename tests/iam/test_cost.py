@@ -6,6 +6,8 @@ import pytest
 from django.db import transaction
 
 from computeplatform.clock import compute_now
+from computeplatform.errors import Unauthenticated
+from iam.domain import tokens
 from iam.models import PolicyVersion
 from iam.ports import authenticate, decide
 from tests.iam.support import CREATE, NOT_US_EAST, circumstances, put, reservation
@@ -17,6 +19,23 @@ def test_authentication_is_one_query(world: World, django_assert_num_queries: An
     authenticate(world.ann.api.token, now=now, source_ip=None)
     with django_assert_num_queries(1):
         authenticate(world.ann.api.token, now=now, source_ip=None)
+
+
+@pytest.mark.clause("API-2", "typed and checksummed")
+def test_a_wrong_form_is_refused_without_a_look_up(world: World, django_assert_num_queries: Any) -> None:
+    good, unknown, now = world.ann.api.token, tokens.mint().text, compute_now()
+    other_secret = good[:12] + unknown[12:44]
+    known = other_secret + tokens.checksum(other_secret)
+    cases = [
+        (0, "cpx_" + good[4:]),
+        (0, good[:-1] + ("0" if good[-1] != "0" else "1")),
+        (0, ""),
+        (1, unknown),
+        (1, known),
+    ]
+    for queries, token in cases:
+        with django_assert_num_queries(queries), pytest.raises(Unauthenticated):
+            authenticate(token, now=now, source_ip=None)
 
 
 def test_decisions_read_nothing_while_policies_stand(world: World, django_assert_num_queries: Any) -> None:

@@ -1,5 +1,6 @@
 """Transactions that are tried again, constraints that become refusals, locks, ticks, the clock."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -89,15 +90,16 @@ def test_inside_another_transaction_only_the_outermost_starts_afresh():
 def test_two_that_deadlock_both_finish():
     for name in ("a", "b"):
         record_tick(name, now=0)
-    tries = []
+    tries: list[str] = []
+    both_hold_one = threading.Barrier(2, timeout=20)
 
     @in_transaction
     def touch(first: str, second: str) -> None:
         tries.append(first)
-        for name in (first, second):
-            Tick.objects.filter(name=name).update(last_at=compute_now())
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_sleep(0.03)")
+        Tick.objects.filter(name=first).update(last_at=compute_now())
+        if tries.count(first) == 1:
+            both_hold_one.wait()
+        Tick.objects.filter(name=second).update(last_at=compute_now())
 
     assert at_once(lambda: touch("a", "b"), lambda: touch("b", "a")) == [None, None]
     assert len(tries) >= 3  # one of them was told to start afresh
