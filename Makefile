@@ -10,7 +10,7 @@ SERVERS := $(PY) -m computeplatform.servers run --throwaway --state-dir .local/t
 # More words for pytest, as in: make test ARGS="tests/fleet -k lease"
 ARGS ?=
 
-.PHONY: setup demo up test test-browser test-kubectl check lint types contracts migrations clauses lock lock-check \
+.PHONY: setup demo up test bench test-browser test-kubectl check lint types contracts migrations clauses lock lock-check \
         secrets clean
 
 setup: $(STAMP)
@@ -56,6 +56,10 @@ contracts: setup
 
 migrations: setup
 	@$(SERVERS) env SECRET_KEY=check DJANGO_SETTINGS_MODULE=tests.settings $(PY) manage.py makemigrations --check --dry-run
+
+# Medians and ranges of this machine at this moment; nothing here passes or fails.
+bench: setup
+	@DJANGO_SETTINGS_MODULE=computeplatform.settings $(PY) -m tests.bench $(ARGS)
 
 clauses: setup
 	@DATABASE_URL=postgresql://unused/x REDIS_URL=redis://unused $(PY) -m pytest --clauses --no-header -qqs $(ARGS)

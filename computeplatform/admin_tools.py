@@ -30,7 +30,11 @@ def utc(milliseconds: int | None) -> str:
     """An instant as people read it; empty for none."""
     if milliseconds is None:
         return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d\u00a0%H:%M:%S\u00a0UTC")
+    try:
+        at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # a time that no calendar has must not take the page down
+        return f"{milliseconds} ms"
+    return at.strftime("%Y-%m-%d\u00a0%H:%M:%S\u00a0UTC")
 
 
 def instant(column: str, label: str | None = None) -> Callable[[Any], str]:

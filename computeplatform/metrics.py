@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import REGISTRY, GaugeMetricFamily, Metric
@@ -54,6 +55,7 @@ class DatabaseCollector:
             yield family
 
 
+@csrf_exempt
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """``GET /metrics``."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 
 from computeplatform.api.envelope import refuse_plainly
 from computeplatform.api.methods import index
 from computeplatform.api.openapi import document
-from computeplatform.errors import CODES, MethodNotAllowed, NotFound
+from computeplatform.errors import CODES, InternalError, InvalidInput, MethodNotAllowed, NotFound
 
 View = Callable[..., HttpResponse]
 
@@ -63,3 +64,19 @@ def code_page(request: HttpRequest, code: str) -> HttpResponse:
 def unknown_address(request: HttpRequest, rest: str = "") -> HttpResponse:
     """Any other address under ``/api/``."""
     return refuse_plainly(request, NotFound("No such address; GET /api/methods lists the methods."))
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's ``handler400``: what is refused before any view sees it, such as a host that is not ours."""
+    if not request.path.startswith("/api/"):
+        return defaults.bad_request(request, exception)
+    return refuse_plainly(
+        request, InvalidInput.at("", "the request is malformed, or for a host that is not served here")
+    )
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's ``handler500``: a fault outside every view."""
+    return (
+        refuse_plainly(request, InternalError()) if request.path.startswith("/api/") else defaults.server_error(request)
+    )

@@ -87,7 +87,7 @@ def reports(draw, count: int) -> list[Report]:
 OPENING = Report("b", None, 1, {"version": "1"}, (), None, ())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_loss_and_repetition_ends_where_the_last_message_ends(db, data):
     said = data.draw(reports(data.draw(st.integers(1, 5))))
@@ -118,7 +118,7 @@ def test_any_order_loss_and_repetition_ends_where_the_last_message_ends(db, data
         transaction.set_rollback(True)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_repeating_a_message_changes_nothing(db, data):
     with transaction.atomic():
@@ -132,7 +132,7 @@ def test_repeating_a_message_changes_nothing(db, data):
         transaction.set_rollback(True)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.clause("NOD-9", "a ghost of an older boot changes nothing")
 def test_messages_of_older_sessions_change_nothing(db, data):

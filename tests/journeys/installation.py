@@ -88,7 +88,7 @@ class Installation:
         self.port = launch.free_port(0)
         self.base_url = launch.base_url(self.port)
         servers = {"DATABASE_URL": self.database_url, "REDIS_URL": redis_url}
-        self.environment = launch.child_environment(state_dir, servers)
+        self.environment = launch.child_environment(state_dir, servers) | {"LOG_LEVEL": "INFO"}  # workers log "ready"
         self.options = argparse.Namespace(port=self.port, state_dir=state_dir, workers=2, nodes=4, seed="demo")
         launch.prepare(self.options, state_dir, self.port, self.environment)
         self.credentials_file = state_dir / "credentials.json"
