@@ -6,10 +6,14 @@ same request through the view again, with a Resume beside it, so that everything
 """
 
 import asyncio
+import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import structlog
@@ -26,6 +30,7 @@ CHANNEL = "compute_waiters"
 WAIT_HEADER = "X-Wait-On"
 _INNER = WAIT_HEADER.lower().encode()
 _REQUEST_ID = b"x-request-id"
+_ASCII = bytes(range(128))
 _RESUME = "compute.resume"
 # Keys whose last NOTIFY is remembered, for calls that are between their commit and the parking.
 _REMEMBERED = 10_000
@@ -70,6 +75,7 @@ class Hub:
         # Whoever looked before this may have missed a NOTIFY: nobody listened yet, or what was heard is forgotten.
         self._deaf_until = 0.0
         self._listener: asyncio.Task[None] | None = None
+        self._forget_signals: Callable[[], None] = lambda: None
         self._closing = False
 
     @property
@@ -78,14 +84,23 @@ class Hub:
         return self._parked
 
     def start(self) -> None:
-        """Begin to listen; called in the loop that will wait."""
+        """Begin to listen, unless it does already; called in the loop that will wait."""
+        if self._closing:
+            return
+        if self._listener is None:
+            self._forget_signals = _call_when_told_to_end(self.release)
         if self._listener is None or self._listener.done():
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
-    async def close(self) -> None:
-        """Stop listening and let every parked call look once more: a shutdown answers them now."""
+    def release(self) -> None:
+        """Let every parked call look once more, and those that come: a shutdown answers them now."""
         self._closing = True
         self._wake_all()
+
+    async def close(self) -> None:
+        """Release everybody and stop listening."""
+        self.release()
+        self._forget_signals()
         if self._listener:
             self._listener.cancel()
             await asyncio.wait({self._listener}, timeout=1)
@@ -93,12 +108,10 @@ class Hub:
     async def wait(self, key: str, *, since: float, timeout: float) -> bool:
         """True when ``key`` may have been notified after ``since`` (``time.monotonic()``); False after ``timeout``
         seconds, and when the process is shutting down."""
-        if self._closing:
-            return False
         self.start()
-        if max(self._seen.get(key, 0.0), self._deaf_until) >= since:
+        if not self._closing and max(self._seen.get(key, 0.0), self._deaf_until) >= since:
             return True
-        if timeout <= 0:
+        if timeout <= 0 or self._closing:
             return False
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, set()).add(future)
@@ -145,6 +158,33 @@ class Hub:
                     future.set_result(None)
 
 
+def _call_when_told_to_end(told: Callable[[], None]) -> Callable[[], None]:
+    """Have the running loop call ``told`` on a stop signal, beside what the server does then; returns the undoing.
+
+    A server announces the shutdown to its application when the last call has been answered, so without this a stop
+    would take as long as the longest wait. A signal that nobody handles yet is left alone: it ends the process.
+    """
+    loop = asyncio.get_running_loop()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    mine = threading.current_thread() is threading.main_thread()
+    before = {number: handler for number, handler in handlers.items() if mine and callable(handler)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(told)
+        # One that the loop itself has set does nothing: the loop hears of the signal through its own pipe, as before.
+        before[signal.Signals(number)](number, frame)
+
+    def forget() -> None:
+        for number, handler in before.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    return forget
+
+
 @dataclass
 class _Captured:
     """The first answer of an inner call: passed on at once, unless it asks to wait."""
@@ -183,10 +223,12 @@ class ParkingLot:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._hub.start()
         arrived = time.monotonic()
         body = await self._read(receive)
         if body is None:
             return
+        scope = {**scope, "query_string": quote(scope.get("query_string", b""), safe=_ASCII).encode()}
         headers = _headers(scope["headers"], body)
         resume: Resume | None = None
         while True:

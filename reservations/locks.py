@@ -4,10 +4,27 @@ from collections.abc import Collection
 
 from django.db.models import Q, QuerySet
 
+from computeplatform.clock import compute_now
 from computeplatform.db.locks import claim_rows, lock_rows
+from fleet.contracts import PoolView
+from fleet.locks import lock_pools
 from reservations.domain import states
 from reservations.errors import ReservationNotFound
 from reservations.models import Reservation
+
+# The order in which drafts are admitted, and that in which those that wait are read.
+BY_CALL = ("call_open_until", "id")
+BY_RANK = ("-priority", "created_at", "id")
+
+
+def lock_pool(pool_id: str, *, now: int) -> tuple[PoolView, int]:
+    """The pool, locked, and the time to go on with.
+
+    The lock may have been waited for. Placing at the time before would start a window in the past, and find devices
+    taken that have become free meanwhile; so this is the one place below the edges that reads the clock.
+    """
+    pool = lock_pools([pool_id])[pool_id]
+    return pool, max(now, compute_now())
 
 
 def lock_reservation(*, tenant_id: str, reservation_id: str) -> Reservation:
@@ -18,10 +35,21 @@ def lock_reservation(*, tenant_id: str, reservation_id: str) -> Reservation:
     return rows[0]
 
 
-def claim_drafts(*, pool_id: str, decided: bool, now: int, limit: int) -> list[Reservation]:
+def claim_drafts(
+    *, pool_id: str, decided: bool, now: int, limit: int, only: Collection[str] | None = None
+) -> list[Reservation]:
     """Drafts of the pool whose call is unanswered, oldest call first, that nobody else works on (CRE-20)."""
-    rows = Reservation.objects.filter(pool_id=pool_id, state=states.DRAFT, call_open_until__gt=now, decided=decided)
-    return claim_rows(rows, limit=limit, order=("call_open_until", "id"))
+    rows = _among(open_drafts(pool_id=pool_id, decided=decided, now=now), only)
+    return claim_rows(rows, limit=limit, order=BY_CALL)
+
+
+def open_drafts(*, pool_id: str, decided: bool, now: int) -> QuerySet[Reservation]:
+    """Drafts of the pool whose call is unanswered, with or without a decision."""
+    return Reservation.objects.filter(pool_id=pool_id, state=states.DRAFT, call_open_until__gt=now, decided=decided)
+
+
+def _among(rows: QuerySet[Reservation], only: Collection[str] | None) -> QuerySet[Reservation]:
+    return rows if only is None else rows.filter(id__in=only)
 
 
 def claim_due(*, now: int, pool_id: str | None, only: str | None, limit: int) -> list[Reservation]:
@@ -40,10 +68,10 @@ def due_rows(*, now: int, pool_id: str | None) -> QuerySet[Reservation]:
     return Reservation.objects.filter(due | Q(state=states.BINDING), pool_id=pool_id)
 
 
-def claim_pending(*, pool_id: str, limit: int) -> list[Reservation]:
+def claim_pending(*, pool_id: str, limit: int, only: Collection[str] | None = None) -> list[Reservation]:
     """Pending reservations of the pool that nobody else works on."""
-    rows = Reservation.objects.filter(pool_id=pool_id, state=states.PENDING)
-    return claim_rows(rows, limit=limit, order=("-priority", "created_at", "id"))
+    rows = _among(Reservation.objects.filter(pool_id=pool_id, state=states.PENDING), only)
+    return claim_rows(rows, limit=limit, order=BY_RANK)
 
 
 def lock_existing(ids: Collection[str]) -> list[Reservation]:

@@ -49,7 +49,8 @@ class Reservation(models.Model):
     duration = models.BigIntegerField(null=True)
     start_before = models.BigIntegerField(null=True)
     max_cost = models.DecimalField(max_digits=20, decimal_places=4, null=True)
-    estimated_cost = models.DecimalField(max_digits=20, decimal_places=4, default=0)
+    # The dearest price, the largest gang and the longest window that a pool can allow come to 19 digits.
+    estimated_cost = models.DecimalField(max_digits=24, decimal_places=4, default=0)
     currency = models.CharField(max_length=8, blank=True)
 
     # The window that it has or had.

@@ -15,7 +15,7 @@ from reservations.domain import states
 from reservations.domain.progress import Progress, operation
 from reservations.domain.requests import HOUR, ReservationRequest, window_at
 from reservations.errors import ReservationNotFound
-from reservations.locks import due_rows
+from reservations.locks import BY_CALL, BY_RANK, due_rows, open_drafts
 from reservations.models import Reservation
 
 # The tick row of the loop that retries what is pending; ``operation.nextTryAt`` is read from it.
@@ -175,7 +175,8 @@ def progress_of(row: Reservation) -> dict[str, Any]:
             )
         )
     }
-    bound = [a for a in reported if a.observed == "bound"]
+    # What a node of an earlier try still holds, or has bound too late, is being withdrawn and binds nothing.
+    bound = [a for a in reported if a.desired == "bound" and a.observed == "bound"]
     if bound:
         shown["binding"] = [{"nodeId": a.node_id, "devices": [device.as_json() for device in a.devices]} for a in bound]
     return shown
@@ -186,6 +187,18 @@ def pools_with_open_drafts(*, now: int, called_before: int) -> list[str]:
     opened_before = called_before + CALL_OPEN
     rows = Reservation.objects.filter(call_open_until__gt=now, call_open_until__lte=opened_before)
     return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
+
+
+def open_draft_ids(*, pool_id: str, decided: bool, now: int, limit: int) -> list[str]:
+    """The unanswered drafts of a pool that a pass of admission would work on, in its order."""
+    rows = open_drafts(pool_id=pool_id, decided=decided, now=now).order_by(*BY_CALL)
+    return list(rows.values_list("id", flat=True)[:limit])
+
+
+def pending_ids(*, pool_id: str, limit: int) -> list[str]:
+    """The pending reservations of a pool that a pass of placement would try, in the order in which it reads them."""
+    rows = Reservation.objects.filter(pool_id=pool_id, state=states.PENDING).order_by(*BY_RANK)
+    return list(rows.values_list("id", flat=True)[:limit])
 
 
 def pools_with_pending() -> list[str]:

@@ -10,30 +10,32 @@ from computeplatform.db.ticks import record_tick
 from computeplatform.wakes import clear_mark
 from reservations import queries
 from reservations.operations.admission import admit_pool
+from reservations.operations.isolation import is_passing
 from reservations.operations.lifecycle import advance_due, postpone
-from reservations.operations.placing import place_pending
+from reservations.operations.placing import place_waiting
 
 log = structlog.get_logger(__name__)
 
 # A draft that old has missed its wake, or its worker has died.
 MISSED_WAKE = 1 * SECOND
-# Passes of one reconcile call; what is left is due at the next tick too.
+# Passes of one call; what is left is due at the next tick too.
 MAX_PASSES = 50
 SINGLY = 500
-# A reservation that fails is looked at again after this long.
+# A reservation that fails is looked at again after this long; one that others hold locked, sooner.
 POSTPONED = 60 * SECOND
+CONTENDED = 5 * SECOND
 
 
 def admit(*, pool_id: str) -> None:
     """Admit every due draft of the pool. The wake's mark is cleared before reading, so nothing falls between."""
     clear_mark("admission", pool_id)
-    admit_pool(pool_id, now=compute_now())
+    _admit(pool_id)
 
 
 def place(*, pool_id: str) -> None:
     """Try what waits in the pool."""
     clear_mark("placement", pool_id)
-    place_pending(pool_id=pool_id, now=compute_now())
+    _place(pool_id)
 
 
 def reconcile(*, pool_id: str) -> None:
@@ -46,16 +48,27 @@ def admission_tick() -> None:
     """Finish drafts that a wake should have brought on already (CRE-20)."""
     now = compute_now()
     for pool_id in queries.pools_with_open_drafts(now=now, called_before=now - MISSED_WAKE):
-        _guarded(partial(admit_pool, pool_id, now=now), pool_id)
+        _guarded(partial(_admit, pool_id), pool_id)
     record_tick("admission", now=now)
+
+
+def _admit(pool_id: str) -> None:
+    """Each pass has its own time: while one admits, the next draft is stored, and it must not start before that."""
+    for _ in range(MAX_PASSES):
+        if not admit_pool(pool_id, now=compute_now()).full:
+            return
 
 
 def placement_tick() -> None:
     """Try everything that is pending, pool by pool; one pool's failure does not keep the others from it."""
     now = compute_now()
     for pool_id in queries.pools_with_pending():
-        _guarded(partial(place_pending, pool_id=pool_id, now=now), pool_id)
+        _guarded(partial(_place, pool_id), pool_id)
     record_tick(queries.PLACEMENT_TICK, now=now)
+
+
+def _place(pool_id: str) -> None:
+    place_waiting(pool_id, now=compute_now())
 
 
 def reconcile_tick() -> None:
@@ -83,9 +96,9 @@ def _advance_singly(*, now: int, pool_id: str | None) -> None:
     for reservation_id in queries.due_ids(now=now, pool_id=pool_id, limit=SINGLY):
         try:
             advance_due(now=now, only=reservation_id)
-        except Exception:
+        except Exception as error:
             log.exception("reservation_postponed", reservation_id=reservation_id)
-            postpone(reservation_id=reservation_id, until=now + POSTPONED)
+            postpone(reservation_id=reservation_id, until=now + (CONTENDED if is_passing(error) else POSTPONED))
 
 
 def _guarded(work: Callable[[], object], pool_id: str) -> None:

@@ -22,6 +22,9 @@ class RequestIdMiddleware:
         request.META[META_KEY] = request_id
         # What logs the request below us reads the header; it must not log what we have not accepted.
         request.META["HTTP_X_REQUEST_ID"] = request_id
+        if request.path.startswith("/api/"):
+            # No cookie is accepted there (API-2), so none gets there: a session would be looked up just for the log.
+            request.META.pop("HTTP_COOKIE", None)
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             response = self.get_response(request)
         response["X-Request-Id"] = request_id

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from computeplatform.demo.client import Api, Deviation
+from computeplatform.demo.client import Api, Deviation, Refused
+from computeplatform.demo.story import Platform
 from computeplatform.launch import BASE_DIR, READY_SECONDS, manage
 from computeplatform.servers import end_marked, end_process, running_urls
 
@@ -27,7 +27,7 @@ class Stage:
 
     api: Api
     base_url: str
-    credentials: dict[str, Any]
+    platform: Platform
     state_dir: Path
 
 
@@ -35,7 +35,7 @@ class Stage:
 def own_stage(base: Path) -> Iterator[Stage]:
     """Start `manage.py up` in a new directory below `base`, and end it and delete the directory afterwards.
 
-    What an earlier run left because it was killed is ended and deleted first. Raises Deviation if it does not start.
+    What an earlier run left is ended and deleted first. Raises Deviation if it does not start.
     """
     base.mkdir(mode=0o711, parents=True, exist_ok=True)  # PostgreSQL may run as nobody, and has to pass through
     with run_dir(base) as state_dir:
@@ -50,9 +50,10 @@ def own_stage(base: Path) -> Iterator[Stage]:
 
 @contextlib.contextmanager
 def run_dir(base: Path) -> Iterator[Path]:
-    """A new directory below `base`, deleted at the end; those of killed runs are cleared away.
+    """A new directory below `base`, deleted at the end; those of earlier runs that are over are cleared away.
 
-    A file beside the directory says, by its lock, that the run is alive: the directory's own lock belongs to `up`.
+    Where the story went otherwise it is kept for a look, until the next run. A file beside it says, by its lock, that
+    the run is alive: the directory's own lock belongs to `up`.
     """
     with contextlib.ExitStack() as stack:
         with (base / "lock").open("w") as lock:
@@ -62,9 +63,15 @@ def run_dir(base: Path) -> Iterator[Path]:
             folder = Path(tempfile.mkdtemp(prefix="run-", dir=base))
             alive = stack.enter_context((base / f"{folder.name}.alive").open("w"))
             fcntl.flock(alive, fcntl.LOCK_EX)
-        stack.callback(Path(alive.name).unlink, missing_ok=True)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield folder
+        try:
+            yield folder
+        except (Deviation, Refused) as error:
+            error.add_note(f"What was said by its processes is kept until the next run: {folder / 'up.log'}")
+            raise
+        except BaseException:
+            _delete(folder)
+            raise
+        _delete(folder)
 
 
 def _clear_abandoned(alive: Path) -> None:
@@ -75,8 +82,12 @@ def _clear_abandoned(alive: Path) -> None:
         except BlockingIOError:
             return
         end_marked(folder.resolve())
-        shutil.rmtree(folder, ignore_errors=True)
-        alive.unlink(missing_ok=True)
+        _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_suffix(".alive").unlink(missing_ok=True)
 
 
 def _when_ready(process: subprocess.Popen[bytes], state_dir: Path) -> Stage:
@@ -98,9 +109,10 @@ def running_stage(url: str | None, credentials: Path) -> Stage:
     try:
         stored = json.loads(credentials.read_text())
         base_url = url or stored["baseUrl"]
-    except (OSError, ValueError, KeyError) as error:
+        who = Platform(stored["platform"]["tenantId"], stored["platform"]["admin"], stored["pool"]["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Deviation(f"The credentials in {credentials} cannot be read: {error!r}") from error
-    return Stage(Api(base_url), base_url, stored, credentials.parent)
+    return Stage(Api(base_url), base_url, who, credentials.parent)
 
 
 def verify_invariants(stage: Stage) -> tuple[int, str]:

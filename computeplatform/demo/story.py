@@ -31,6 +31,15 @@ when {{ resource.durationHours > 24 }};
 
 
 @dataclass(frozen=True)
+class Platform:
+    """What the story is given to begin with: the platform's administrator and a pool with nodes."""
+
+    tenant_id: str
+    token: str
+    pool_id: str
+
+
+@dataclass(frozen=True)
 class Ground:
     """Where the story plays: so many free nodes with so many GPUs each."""
 
@@ -40,10 +49,10 @@ class Ground:
     names: Mapping[str, str]
 
 
-def tell(api: Api, credentials: Mapping[str, Any], teller: Teller, *, nodes: int = FEWEST_NODES) -> None:
+def tell(api: Api, platform: Platform, teller: Teller, *, nodes: int = FEWEST_NODES) -> None:
     """Tell it to the end, or raise Deviation or Refused. ``nodes``: how many must be there before it begins."""
-    operator = Caller(api, "platform", credentials["platform"]["tenantId"], credentials["platform"]["admin"])
-    story = Story(api, teller, operator, _ground(operator, credentials["pool"]["id"], nodes))
+    operator = Caller(api, "platform", platform.tenant_id, platform.token)
+    story = Story(api, teller, operator, _ground(operator, platform.pool_id, nodes))
     try:
         story.two_tenants()
         story.an_offer()
@@ -54,6 +63,8 @@ def tell(api: Api, credentials: Mapping[str, Any], teller: Teller, *, nodes: int
         story.one_is_against_policy()
         story.everything_is_given_back()
         story.what_happened()
+    except (LookupError, ValueError) as error:
+        raise Deviation(f"an answer has not the form that the story expects: {error!r}") from error
     finally:
         story.give_back()
 
@@ -218,7 +229,7 @@ class Story:
             what=f"{total} events of reservations",
         )
         _expect([e["sequence"] for e in events] == list(range(1, len(events) + 1)), "the sequence has gaps")
-        self._teller.table(["sequence", "at (UTC)", "type", "subject", "by", "reason"], map(self._event_row, events))
+        self._teller.table(["#", "at (UTC)", "type", "subject", "by", "reason"], map(self._event_row, events))
         happened: dict[str, list[str]] = {}
         for event in reservation_events(events):
             happened.setdefault(event["subject"]["id"], []).append(event["type"].removeprefix("reservation."))
@@ -313,7 +324,7 @@ class Story:
         kind = event["type"].rpartition(".")[2]
         subject, actor = event["subject"], event["actor"]["principal"]
         shown = [event["type"].replace(kind, state(kind)), self._names.get(subject["id"], subject["type"])]
-        shown += [self._names.get(actor, actor), event.get("reason", "")]
+        shown += [self._names.get(actor, actor.removeprefix("system:")), event.get("reason", "")]
         return [str(event["sequence"]), clock(event["at"]), *shown]
 
 

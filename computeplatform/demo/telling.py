@@ -53,7 +53,7 @@ class Teller:
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """A small table; cells are rich's markup."""
-        table = Table(*columns, box=None, header_style="dim", padding=(0, 2, 0, 0))
+        table = Table(*columns, box=None, header_style="dim", padding=(0, 1, 0, 0))
         for row in rows:
             table.add_row(*row)
         self._console.print(table)

@@ -2,12 +2,10 @@
 
 from computeplatform.api.calls import Call
 from computeplatform.api.methods import Answer, Data, method
-from computeplatform.errors import InvalidInput
 from computeplatform.parking import Park
-from reservations.api.shapes import CreateInput, ReservationAnswer
-from reservations.domain import requests, states
-from reservations.domain.requests import ReservationRequest
-from reservations.errors import BindingUnsupported, StoredRefusal
+from reservations.api.shapes import CreateInput, ReservationAnswer, reservation_request
+from reservations.domain import states
+from reservations.errors import StoredRefusal
 from reservations.operations import creating
 
 # How long admission may take before the call is answered UNAVAILABLE (CRE-18).
@@ -60,7 +58,7 @@ def create(call: Call, data: Data, _: None) -> Answer:
     wait_ms = data.get("wait", {}).get("timeoutMs", 0)
     expired = call.resume is not None and call.resume.expired
     if call.resume is None:
-        standing = creating.open_call(call=call, key=key, request=_request(data))
+        standing = creating.open_call(call=call, key=key, request=reservation_request(data))
     elif expired:
         standing = creating.end_call(call=call, key=key)
     else:
@@ -75,33 +73,3 @@ def create(call: Call, data: Data, _: None) -> Answer:
         # What admission committed, however far the reconciler has taken it since (CRE-14).
         return {"reservation": standing.admitted}
     return {"reservation": standing.shown}
-
-
-def _request(data: Data) -> ReservationRequest:
-    devices = data["devices"]
-    request = ReservationRequest(
-        pool_id=data["poolId"],
-        device_class=devices["class"],
-        count=devices["count"],
-        nodes=data["nodes"],
-        profile=devices.get("profile", ""),
-        sharing=devices.get("sharing", ""),
-        starts_at=data.get("startsAt"),
-        ends_at=data.get("endsAt"),
-        duration=data["durationSeconds"] * 1000 if "durationSeconds" in data else None,
-        start_before=data.get("startBefore"),
-        spot=data["spot"],
-        priority=data.get("priority"),
-        binding=data["binding"],
-        resources=data.get("resources"),
-        lease_seconds=data.get("leaseSeconds"),
-        name=data.get("name", ""),
-        labels=data.get("labels", {}),
-        max_cost=data.get("maxCost", ""),
-        dry_run=data["dryRun"],
-    )
-    if issues := list(request.shape_issues()):
-        raise InvalidInput(issues)
-    if request.binding not in requests.BINDINGS:
-        raise BindingUnsupported(request.binding)
-    return request

@@ -72,15 +72,15 @@ def list_(call: Call, data: Data, _: Any) -> Answer:
     shown: list[Reservation] = []
     last: Reservation | None = None
     for looked, (row, resource) in enumerate(_scan(call, data, after)):
-        if len(shown) == limit or looked == SCAN_LIMIT:
-            assert last is not None  # noqa: S101 - limit is at least 1
-            cursor = (
-                last.id if shown and shown[-1] is last else seal_mark(call.tenant_id, f"{last.created_at}/{last.id}")
-            )
-            return _answer(call, shown, next_cursor=cursor)
+        if last is not None and looked == SCAN_LIMIT:
+            return _answer(call, shown, next_cursor=seal_mark(call.tenant_id, f"{last.created_at}/{last.id}"))
         last = row
-        if call.permits(READ, resource):
-            shown.append(row)
+        if not call.permits(READ, resource):
+            continue
+        if len(shown) == limit:
+            # Only what the caller may read makes a next page: it must not tell of hidden rows.
+            return _answer(call, shown, next_cursor=shown[-1].id)
+        shown.append(row)
     return _answer(call, shown, next_cursor=None)
 
 

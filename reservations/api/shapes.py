@@ -18,7 +18,10 @@ from computeplatform.api.fields import (
     Text,
     Whole,
 )
-from reservations.domain import states
+from computeplatform.errors import InvalidInput
+from reservations.domain import requests, states
+from reservations.domain.requests import ReservationRequest
+from reservations.errors import BindingUnsupported
 
 MAX_WAIT_MS = 30_000
 _LABEL_KEY = r"^[A-Za-z0-9._/-]{1,63}\Z"
@@ -88,6 +91,41 @@ class CreateInput(Input):
     dryRun = Flag(default=False)
     maxCost = Text(pattern=_MONEY, max_length=24, required=False, help_text="Decimal text in the pool's currency.")
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """What fields say together is part of the shape, so it is refused before the tenant is looked at (CRE-21)."""
+        request = reservation_request(attrs)
+        if issues := list(request.shape_issues()):
+            raise InvalidInput(issues)
+        if request.binding not in requests.BINDINGS:
+            raise BindingUnsupported(request.binding)
+        return attrs
+
+
+def reservation_request(data: dict[str, Any]) -> ReservationRequest:
+    """The input of create as the domain reads it."""
+    devices = data["devices"]
+    return ReservationRequest(
+        pool_id=data["poolId"],
+        device_class=devices["class"],
+        count=devices["count"],
+        nodes=data["nodes"],
+        profile=devices.get("profile", ""),
+        sharing=devices.get("sharing", ""),
+        starts_at=data.get("startsAt"),
+        ends_at=data.get("endsAt"),
+        duration=data["durationSeconds"] * 1000 if "durationSeconds" in data else None,
+        start_before=data.get("startBefore"),
+        spot=data["spot"],
+        priority=data.get("priority"),
+        binding=data["binding"],
+        resources=data.get("resources"),
+        lease_seconds=data.get("leaseSeconds"),
+        name=data.get("name", ""),
+        labels=data.get("labels", {}),
+        max_cost=data.get("maxCost", ""),
+        dry_run=data["dryRun"],
+    )
+
 
 class ReservationInput(Input):
     """One reservation of the tenant."""
@@ -105,7 +143,9 @@ class OneOrSeveral(Items):
 class ListInput(Page):
     """Which of the tenant's reservations."""
 
-    state = OneOrSeveral(child=OneOf(sorted(states.VISIBLE)), required=False, help_text="One state or several.")
+    state = OneOrSeveral(
+        child=OneOf(sorted(states.VISIBLE)), required=False, allow_empty=False, help_text="One state or several."
+    )
     poolId = Id(required=False)
     scope = OneOf(["mine", "all"], default="mine")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from computeplatform.errors import Issue
@@ -61,7 +62,7 @@ class ReservationRequest:
             "leaseSeconds": self.lease_seconds,
             "name": self.name,
             "labels": dict(self.labels),
-            "maxCost": self.max_cost,
+            "maxCost": f"{Decimal(self.max_cost).normalize():f}" if self.max_cost else "",
         }
 
     def shape_issues(self) -> Iterator[Issue]:

@@ -5,10 +5,12 @@ crash. The decisions of a pass are one transaction; charge, state, bookings, eve
 pool's lock.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 
-from computeplatform.api.calls import Actor, CallContext, Caller
+from computeplatform.api.calls import CallContext, Caller, system_actor
 from computeplatform.db.locks import notify
 from computeplatform.db.retry import in_transaction
 from computeplatform.errors import AccessDenied, InvalidInput, Refusal, Unauthenticated
@@ -16,57 +18,72 @@ from computeplatform.parking import CHANNEL
 from fleet import queries as fleet
 from fleet.contracts import PoolView
 from fleet.errors import PoolNotFound
-from fleet.locks import lock_pools
 from iam.operations.decisions import Question, decide_many
 from iam.queries.credentials import live_callers
 from quotas.contracts import ChargeRequest
 from quotas.operations.charges import charge_each
-from reservations import locks
+from reservations import locks, queries
 from reservations.contracts import money
 from reservations.domain import charges, requests
 from reservations.errors import MaxCostExceeded, stored
 from reservations.models import Reservation
+from reservations.operations.drafts import rest_failed
+from reservations.operations.isolation import isolated
 from reservations.operations.placing import place_admitted
 from reservations.operations.state import Changes
 from reservations.queries import asked, decision_resource
 
 BATCH = 64
+LOOP = "capacity.admission"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What one pass did."""
+    """What one pass did: how many drafts it decided, and how many it brought to their outcome."""
 
     decided: int = 0
     admitted: int = 0
 
+    @property
+    def full(self) -> bool:
+        """Whether there may be more to do. What came after this pass has read has a wake of its own."""
+        return self.decided >= BATCH or self.admitted >= BATCH
+
 
 def admit_pool(pool_id: str, *, now: int) -> Report:
-    """Bring every due draft of the pool as far as it goes; returns how many were decided and admitted."""
-    decided = admitted = 0
-    while True:
-        newly = decide_drafts(pool_id=pool_id, now=now)
-        done = admit_decided(pool_id=pool_id, now=now)
-        decided += newly
-        admitted += done
-        # What came after this pass has read has a wake of its own.
-        if newly < BATCH and done < BATCH:
-            return Report(decided, admitted)
+    """Bring up to ``BATCH`` due drafts of the pool as far as they go.
+
+    A draft at which this fails is answered INTERNAL_ERROR and rests; the others go on without it.
+    """
+    decide = partial(decide_drafts, pool_id=pool_id, now=now)
+    admit = partial(admit_decided, pool_id=pool_id, now=now)
+    due = partial(queries.open_draft_ids, pool_id=pool_id, now=now, limit=BATCH)
+    return Report(
+        isolated(decide, due=partial(due, decided=False), give_up=_answer_failed),
+        isolated(admit, due=partial(due, decided=True), give_up=_answer_failed),
+    )
+
+
+def _answer_failed(reservation_id: str) -> None:
+    rest_failed(reservation_id=reservation_id)
 
 
 @in_transaction
-def decide_drafts(*, pool_id: str, now: int) -> int:
+def decide_drafts(*, pool_id: str, now: int, only: Collection[str] | None = None) -> int:
     """Ask IAM once about each due draft that has no decision; refused ones are answered and stay denied (CRE-5)."""
-    rows = locks.claim_drafts(pool_id=pool_id, decided=False, now=now, limit=BATCH)
+    rows = locks.claim_drafts(pool_id=pool_id, decided=False, now=now, limit=BATCH, only=only)
     if not rows:
         return 0
     pool = fleet.pools_by_id([pool_id])[pool_id]
-    changes = Changes(by=Actor("system:admission"), now=now)
+    changes = Changes(by=system_actor(LOOP), now=now)
     questions: list[tuple[Reservation, Question]] = []
     callers = live_callers([_who(row) for row in rows], now=now)
     for row in rows:
         changes.touch(row)
-        if caller := callers.get(_who(row)):
+        if late := _too_late(row, now=now):
+            # There is no window left to decide on, and the key must not be refused for that.
+            _rest(row, late)
+        elif caller := callers.get(_who(row)):
             price(row, pool, now=now)
             questions.append((row, _question(row, caller, pool, now=now)))
         else:
@@ -108,13 +125,13 @@ def price(row: Reservation, pool: PoolView, *, now: int) -> None:
 
 
 @in_transaction
-def admit_decided(*, pool_id: str, now: int) -> int:
+def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None) -> int:
     """Charge, then place or leave pending, every allowed draft of the pool, in one transaction under its lock."""
-    pool = lock_pools([pool_id])[pool_id]
-    rows = locks.claim_drafts(pool_id=pool_id, decided=True, now=now, limit=BATCH)
+    pool, now = locks.lock_pool(pool_id, now=now)
+    rows = locks.claim_drafts(pool_id=pool_id, decided=True, now=now, limit=BATCH, only=only)
     if not rows:
         return 0
-    changes = Changes(by=Actor("system:admission"), now=now)
+    changes = Changes(by=system_actor(LOOP), now=now)
     visible = fleet.tenants_that_may_book(pool_id)
     valid = []
     for row in rows:
@@ -139,15 +156,21 @@ def _refusal(row: Reservation, pool: PoolView, visible: frozenset[str], *, now: 
     """What has come up since the draft was stored: the pool is gone, the window has passed, the cost is too high."""
     if pool.archived_at is not None or row.tenant_id not in visible:
         return PoolNotFound()
-    if row.requested_ends_at is not None and row.requested_ends_at <= now:
-        return InvalidInput.at("endsAt", "is in the past")
-    if row.start_before is not None and row.start_before <= now:
-        return InvalidInput.at("startBefore", "is in the past")
+    if late := _too_late(row, now=now):
+        return late
     price(row, pool, now=now)
     if row.max_cost is not None and Decimal(row.estimated_cost) > row.max_cost:
         return MaxCostExceeded(
             cost=money(Decimal(row.estimated_cost)), max_cost=money(row.max_cost), currency=row.currency
         )
+    return None
+
+
+def _too_late(row: Reservation, *, now: int) -> Refusal | None:
+    if row.requested_ends_at is not None and row.requested_ends_at <= now:
+        return InvalidInput.at("endsAt", "is in the past")
+    if row.start_before is not None and row.start_before <= now:
+        return InvalidInput.at("startBefore", "is in the past")
     return None
 
 

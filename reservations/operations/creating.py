@@ -12,7 +12,7 @@ from reservations import queries
 from reservations.contracts import Standing
 from reservations.domain import requests, states
 from reservations.domain.requests import ReservationRequest
-from reservations.errors import KeyRefused, NotSupportedYet, ReservationKeyReused
+from reservations.errors import AdmissionUnfinished, KeyRefused, NotSupportedYet, ReservationKeyReused
 from reservations.operations import drafts
 
 
@@ -22,6 +22,9 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     Raises KeyRefused, ReservationKeyReused, and for a new or resting draft PoolNotFound, InvalidInput and
     NotSupportedYet, before anything is stored. Without the broker the draft rests at once (API-7).
     """
+    if request.dry_run:
+        # It neither reads nor claims the key (CRE-19).
+        raise NotSupportedYet("dryRun", "A dry run")
     reservation_id = drafts.reservation_id(call, key)
     digest = request_digest(request.compared())
     row = queries.by_key(reservation_id)
@@ -38,8 +41,8 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     if row.state != states.DRAFT:
         return queries.standing(row)
     if row.call_open_until is None or row.call_open_until <= call.now:
-        _checked_pool(call, request)
-        drafts.reopen_draft(call=call, reservation=row)
+        pool = _checked_pool(call, request)
+        drafts.reopen_draft(call=call, reservation=row, request=request, pool=pool)
     try:
         wake_now("admission", row.pool_id)
     except Unavailable:
@@ -57,9 +60,15 @@ def standing(*, call: Call, key: str) -> Standing:
 
 
 def end_call(*, call: Call, key: str) -> Standing:
-    """The call's time is up: rest the draft if it still is one (CRE-20), and answer what is stored."""
+    """The call's time is up: rest the draft if it still is one (CRE-20), and answer what is stored.
+
+    Raises KeyRefused, and AdmissionUnfinished where another call has opened the draft again since.
+    """
     drafts.rest_unfinished(reservation_id=drafts.reservation_id(call, key))
-    return standing(call=call, key=key)
+    found = standing(call=call, key=key)
+    if found.waiting:
+        raise AdmissionUnfinished(found.id)
+    return found
 
 
 def _checked_pool(call: Call, request: ReservationRequest) -> PoolView:
@@ -88,7 +97,6 @@ def _refuse_unserved(request: ReservationRequest) -> None:
         "devices.class": request.device_class != "gpu" and f"Class {request.device_class}",
         "binding": request.binding == "kubernetes" and "Binding kubernetes",
         "resources": request.resources is not None and "Booking host resources",
-        "dryRun": request.dry_run and "A dry run",
     }
     for field, what in unserved.items():
         if what:

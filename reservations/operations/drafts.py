@@ -5,6 +5,7 @@ from typing import Any
 from computeplatform.api.calls import Call
 from computeplatform.db.locks import notify
 from computeplatform.db.retry import in_transaction
+from computeplatform.errors import InternalError, Refusal
 from computeplatform.ids import derived_id
 from computeplatform.parking import CHANNEL
 from fleet.contracts import PoolView
@@ -69,8 +70,11 @@ def _context(call: Call) -> dict[str, Any]:
 
 
 @in_transaction
-def reopen_draft(*, call: Call, reservation: Reservation) -> None:
-    """Open a resting draft for another decision (CRE-4); guarded, so of several calls one opens it."""
+def reopen_draft(*, call: Call, reservation: Reservation, request: ReservationRequest, pool: PoolView) -> None:
+    """Open a resting draft for another decision (CRE-4); guarded, so of several calls one opens it.
+
+    The offer's ceiling may have moved since, so a priority that was not asked for is set anew.
+    """
     Reservation.objects.filter(
         id=reservation.id,
         state=states.DRAFT,
@@ -79,6 +83,7 @@ def reopen_draft(*, call: Call, reservation: Reservation) -> None:
     ).update(
         attempts=reservation.attempts + 1,
         call_open_until=call.now + CALL_OPEN,
+        priority=_priority(request, pool),
         credential_id=call.caller.key_id,
         context=_context(call),
         decided=False,
@@ -89,17 +94,25 @@ def reopen_draft(*, call: Call, reservation: Reservation) -> None:
 
 @in_transaction
 def rest_unfinished(*, reservation_id: str) -> None:
-    """Rest a draft whose call runs out of time, with UNAVAILABLE as its answer (CRE-18, CRE-20).
+    """Rest a draft whose call runs out of time, with UNAVAILABLE as its answer (CRE-18, CRE-20)."""
+    _rest(reservation_id, AdmissionUnfinished(reservation_id))
 
-    Guarded: a draft that was admitted, refused or rested meanwhile is left as it is.
-    """
+
+@in_transaction
+def rest_failed(*, reservation_id: str) -> None:
+    """Rest a draft whose decision or placement has failed by our own fault: INTERNAL_ERROR (API-7)."""
+    _rest(reservation_id, InternalError())
+
+
+def _rest(reservation_id: str, refusal: Refusal) -> None:
+    """Guarded: a draft that was admitted, refused or rested meanwhile is left as it is."""
     rested = Reservation.objects.filter(
         id=reservation_id, state=states.DRAFT, call_open_until__isnull=False, outcome__isnull=True
     ).update(
         call_open_until=None,
         decided=False,
         decision_id="",
-        outcome={"refusal": stored(AdmissionUnfinished(reservation_id))},
+        outcome={"refusal": stored(refusal)},
     )
     if rested:
         notify(CHANNEL, [reservation_id])

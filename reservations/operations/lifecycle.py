@@ -11,7 +11,7 @@ from computeplatform.db.retry import in_transaction
 from computeplatform.parking import CHANNEL
 from fleet import queries as fleet
 from fleet.contracts import AllocationView, PoolView
-from fleet.locks import lock_allocations
+from fleet.locks import lock_allocations, lock_nodes
 from fleet.operations import allocations, taints
 from reservations import locks
 from reservations.domain import states
@@ -164,10 +164,13 @@ def _tell_nodes(
 ) -> None:
     """Write what the nodes are to do, in the published order of locks: taints on nodes, then allocations."""
     by = system_actor(LOOP)
-    for row in [*unbound, *(row for row in ended if row.reason == "bind-failed")]:
-        # These nodes take no bookings until they are known to be clean (REC-7).
-        silent = [a.node_id for a in reported.get(row.id, []) if a.observed != "bound"]
-        taints.set_taint(silent, taints.BIND_TIMED_OUT, by=by, now=now, reason="bind-timeout", subject=row.id)
+    # These nodes take no bookings until they are known to be clean (REC-7).
+    timed_out = [*unbound, *(row for row in ended if row.reason == "bind-failed")]
+    silent = {row.id: [a.node_id for a in reported.get(row.id, []) if a.observed != "bound"] for row in timed_out}
+    # All at once and in order, before they are locked again reservation by reservation.
+    lock_nodes({node_id for nodes in silent.values() for node_id in nodes})
+    for reservation_id, nodes in silent.items():
+        taints.set_taint(nodes, taints.BIND_TIMED_OUT, by=by, now=now, reason="bind-timeout", subject=reservation_id)
     leaving = [row.id for row in (*ended, *unbound)]
     lock_allocations([*starting, *leaving])
     allocations.bind(starting, now=now)

@@ -1,17 +1,17 @@
 """Placing: what was just admitted, and what waits (CRE-14, REC-3). Callers hold the pool's lock."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
-from computeplatform.api.calls import Actor
+from computeplatform.api.calls import Actor, system_actor
 from computeplatform.conditions import Condition, from_json, to_json, with_condition, without_condition
 from computeplatform.db.locks import notify
 from computeplatform.db.retry import in_transaction
 from computeplatform.parking import CHANNEL
 from computeplatform.wakes import wake
 from fleet.contracts import AllocatedDevice, NewAllocation, PoolView
-from fleet.locks import lock_pools
 from fleet.operations import allocations
-from reservations import locks
+from reservations import locks, queries
 from reservations.contracts import reservation_json
 from reservations.domain import lifecycle, requests
 from reservations.domain.charges import device_resource
@@ -19,16 +19,21 @@ from reservations.domain.order import Waiting, WaitingOrder
 from reservations.domain.placement import Assignment, Demand, Placer, Shortfall
 from reservations.models import Reservation
 from reservations.operations.bookings import Snapshot, book, devices_held, snapshot
+from reservations.operations.isolation import isolated
 from reservations.operations.state import Changes
 from reservations.queries import asked
 
 UNSCHEDULABLE = "Unschedulable"
+LOOP = "capacity.placement"
 # How many pending reservations one pass looks at.
 PASS_LIMIT = 10_000
 
 
 def place_admitted(rows: Sequence[Reservation], pool: PoolView, changes: Changes, *, now: int) -> None:
-    """Place charged drafts in the order of their calls; each gets the answer that its call waits for."""
+    """Place charged drafts in the order of their calls; each gets the answer that its call waits for.
+
+    Whoever called has done it, whichever worker carries it out: the events are theirs (EVT-1).
+    """
     if not rows:
         return
     taken = _snapshot_for(rows, pool, now=now)
@@ -36,26 +41,40 @@ def place_admitted(rows: Sequence[Reservation], pool: PoolView, changes: Changes
     placed: list[Reservation] = []
     for row in rows:
         row.call_open_until = None
+        by = Actor(row.creator_id, row.creator_agent_id, row.context["requestId"])
         found = placer.place(demand_of(row, now=now))
         if isinstance(found, Assignment):
-            _place(row, found, taken, changes, "admit-placed", now=now)
+            _place(row, found, taken, changes, "admit-placed", by=by)
             placed.append(row)
         else:
             row.pending_since = now
-            changes.move(row, "admit-pending", data={"why": found.reason})
+            changes.move(row, "admit-pending", data={"why": found.reason}, by=by)
             _explain(row, found, pool, now=now)
         row.outcome = {"reservation": reservation_json(row)}
     _book(placed, taken, pool, now=now)
 
 
+def place_waiting(pool_id: str, *, now: int) -> None:
+    """Try everything that waits in the pool; one at which that fails waits on, and the others go on without it."""
+    isolated(
+        partial(place_pending, pool_id=pool_id, now=now),
+        due=partial(queries.pending_ids, pool_id=pool_id, limit=PASS_LIMIT),
+        give_up=_leave_waiting,
+    )
+
+
+def _leave_waiting(reservation_id: str) -> None:
+    """Nothing to do: it is pending as before, and the next pass tries it again."""
+
+
 @in_transaction
-def place_pending(*, pool_id: str, now: int) -> int:
+def place_pending(*, pool_id: str, now: int, only: Collection[str] | None = None) -> int:
     """Try everything that waits in the pool, in the order of REC-3; returns how many were placed."""
-    pool = lock_pools([pool_id])[pool_id]
-    rows = locks.claim_pending(pool_id=pool_id, limit=PASS_LIMIT)
+    pool, now = locks.lock_pool(pool_id, now=now)
+    rows = locks.claim_pending(pool_id=pool_id, limit=PASS_LIMIT, only=only)
     if not rows:
         return 0
-    changes = Changes(by=Actor("system:placement"), now=now)
+    changes = Changes(by=system_actor(LOOP), now=now)
     by_id = {row.id: row for row in rows if not _expired(row, pool, now=now)}
     taken = _snapshot_for(list(by_id.values()), pool, now=now)
     placer = Placer(taken.hosts)
@@ -66,7 +85,7 @@ def place_pending(*, pool_id: str, now: int) -> int:
         found = placer.place(demand_of(row, now=now))
         if isinstance(found, Assignment):
             order.took(item)
-            _place(row, found, taken, changes, "place", now=now)
+            _place(row, found, taken, changes, "place")
             placed.append(row)
         elif _explain(row, found, pool, now=now):
             changes.revise(row)
@@ -114,13 +133,15 @@ def _snapshot_for(rows: Sequence[Reservation], pool: PoolView, *, now: int) -> S
     return snapshot(pool.id, starts_at=first, ends_at=last)
 
 
-def _place(row: Reservation, found: Assignment, taken: Snapshot, changes: Changes, event: str, *, now: int) -> None:
+def _place(
+    row: Reservation, found: Assignment, taken: Snapshot, changes: Changes, event: str, *, by: Actor | None = None
+) -> None:
     row.starts_at, row.ends_at = found.demand.starts_at, found.demand.ends_at
     row.placement = [{"nodeId": node, "devices": taken.devices(node, mask)} for node, mask in found.hosts]
     row.pending_since = None
     row.due_at = row.starts_at
     row.conditions = to_json(without_condition(from_json(row.conditions), UNSCHEDULABLE))
-    changes.move(row, event, data={"startsAt": row.starts_at, "endsAt": row.ends_at})
+    changes.move(row, event, data={"startsAt": row.starts_at, "endsAt": row.ends_at}, by=by)
 
 
 def _explain(row: Reservation, why: Shortfall, pool: PoolView, *, now: int) -> bool:

@@ -65,15 +65,26 @@ class Changes:
         self._read.setdefault(row.id, (row.state, row.version))
         self._rows[row.id] = row
 
-    def move(self, row: Reservation, event: str, *, reason: str = "", data: dict[str, Any] | None = None) -> None:
-        """Move the row by ``event``; emits the event of the new state if callers can see that state."""
+    def move(
+        self,
+        row: Reservation,
+        event: str,
+        *,
+        reason: str = "",
+        data: dict[str, Any] | None = None,
+        by: Actor | None = None,
+    ) -> None:
+        """Move the row by ``event``; emits the event of the new state if callers can see that state.
+
+        ``by``: who moves this row, where that is not whoever makes the other changes.
+        """
         self.touch(row)
         row.state = MACHINE.next(row.state, event)
         row.reason = reason
         row.changed_at = self._now
         if row.state in events.OF_STATE:
             row.version += 1
-            self._entered.append(events.entered(row, by=self._by, now=self._now, data=data))
+            self._entered.append(events.entered(row, by=by or self._by, now=self._now, data=data))
 
     def revise(self, row: Reservation) -> None:
         """A visible change within a state, such as of a condition: the version rises, no event is written."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from iam.models import Policy, PolicyVersion, Tenant
-from tests.iam.support import AGENTS, ERRING, NOT_US_EAST, RESEARCH, allowed, put, reservation
+from tests.iam.support import AGENTS, ERRING, NOT_US_EAST, RESEARCH, allowed, last_decision, put, reservation
 from tests.support.clock import Clock
 from tests.support.world import World
 
@@ -307,10 +307,16 @@ def test_replay_records_nothing_and_turns_no_ceiling(world: World) -> None:
 def test_texts_that_meet_in_one_set_stay_apart(world: World) -> None:
     # A text that ends in a comment must not swallow the next one; statements keep their own policy's name.
     put(world, NOT_US_EAST + "// ends here", "a")
-    put(world, ERRING, "b")
+    put(world, ERRING.strip(), "b")
     put(world, AGENTS, "c")
-    assert not allowed(world.ann, reservation(), request_id="req-err")
-    assert not allowed(world.ann, reservation(region="us-east", gpuCount=-5), request_id="req-east")
+    assert not allowed(world.ann, reservation(region="us-east"), request_id="req-err")
+    assert not allowed(world.ann, reservation(region="us-east", gpuCount=0), request_id="req-east")
+    (error,) = last_decision(request_id="req-err").errors
+    assert error.startswith("b version 1, statement s1: ")
+    assert last_decision(request_id="req-east").policies == [
+        {"policy": "a", "version": 1, "statement": "not-us-east"},
+        {"policy": "b", "version": 1, "statement": "s1"},
+    ]
 
 
 @pytest.mark.parametrize("method", ["put", "delete", "get", "list", "validate", "test"])

@@ -34,17 +34,22 @@ def until(look: Callable[[], T], good: Callable[[T], object] = bool, *, seconds:
         time.sleep(0.02)
 
 
+def client(base_url: str) -> httpx.Client:
+    """What all callers of a server speak through."""
+    return httpx.Client(base_url=base_url, timeout=45, trust_env=False)
+
+
 class Caller:
     """Somebody with a token."""
 
-    def __init__(self, base_url: str, tenant_id: str, token: str) -> None:
+    def __init__(self, http: httpx.Client, tenant_id: str, token: str) -> None:
         self.tenant_id = tenant_id
-        headers = {"Authorization": f"Bearer {token}"}
-        self._http = httpx.Client(base_url=base_url, headers=headers, timeout=45, trust_env=False)
+        self._http, self._headers = http, {"Authorization": f"Bearer {token}"}
 
     def post(self, method: str, *, service: str = "compute", **fields: Any) -> httpx.Response:
         """The answer as it came."""
-        return self._http.post(f"/api/{service}/{method}", json={"tenantId": self.tenant_id, **fields})
+        fields = {"tenantId": self.tenant_id, **fields}
+        return self._http.post(f"/api/{service}/{method}", json=fields, headers=self._headers)
 
     def __call__(self, method: str, **fields: Any) -> Any:
         """The data of an answer that is good."""
@@ -97,6 +102,7 @@ class Installation:
         self._commands = launch.processes(self.options, state_dir, self.port)
         self._commands["beat2"] = self._commands["beat"]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._http = client(self.base_url)
 
     @staticmethod
     def _fresh_database(name: str) -> str:
@@ -108,11 +114,11 @@ class Installation:
 
     def caller(self, tenant_id: str, name: str = "user") -> Caller:
         """One of the people in the credentials."""
-        return Caller(self.base_url, tenant_id, self.credentials["tenants"][tenant_id][name])
+        return Caller(self._http, tenant_id, self.credentials["tenants"][tenant_id][name])
 
     def platform(self) -> Caller:
         """The platform's administrator."""
-        return Caller(self.base_url, "platform", self.credentials["platform"]["admin"])
+        return Caller(self._http, "platform", self.credentials["platform"]["admin"])
 
     def start(self, *names: str) -> None:
         """Start parts that do not run, and wait until workers listen and the web process is ready."""
@@ -142,7 +148,7 @@ class Installation:
 
     def _get(self, path: str) -> httpx.Response | None:
         try:
-            return httpx.get(self.base_url + path, trust_env=False, timeout=5)
+            return self._http.get(path)
         except httpx.TransportError:
             return None
 
@@ -169,9 +175,11 @@ class Installation:
 
     def end(self) -> None:
         """End everything at once: the tests are over."""
+        self._http.close()
         for process in self._running.values():
-            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                one.kill()
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
             process.wait(30)
         self._running.clear()
 

@@ -96,7 +96,8 @@ def test_without_a_worker_create_is_unavailable_and_the_same_key_goes_on(install
 
     installation.start("worker1")
     # The draft rests: nobody admits it before its key is sent again (CRE-20).
-    until(lambda: last_tick(installation, "admission") > now(installation))
+    since = now(installation)
+    until(lambda: last_tick(installation, "admission") > since)
     assert traces(installation, reservation_id) == nothing
     made = ann("reservations/create", **request)["reservation"]
     assert (made["id"], made["state"]) == (reservation_id, "placed")

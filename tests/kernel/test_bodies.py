@@ -190,7 +190,9 @@ def test_a_body_without_a_type_is_refused_and_no_body_is_an_empty_object(world: 
 
 
 @pytest.mark.clause("API-1", "one JSON object out")
-@pytest.mark.parametrize("accept", ["text/html", "application/xml", "text/html,application/xhtml+xml;q=0.9", "nonsense", ""])
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/xml", "text/html,application/xhtml+xml;q=0.9", "nonsense", ""]
+)
 def test_the_answer_is_json_whatever_accept_says(world: World, accept: str):
     response = world.ann.api.client.post(
         f"{WHOAMI}?format=xml", "{}", JSON, headers={"authorization": f"Bearer {world.ann.api.token}", "accept": accept}

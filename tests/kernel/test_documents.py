@@ -143,7 +143,14 @@ def test_the_described_input_is_closed_and_names_its_fields(document: dict[str, 
 @pytest.mark.clause("API-11", "creating mutations take a key")
 def test_what_creates_takes_a_key_and_what_changes_a_version():
     takers = {m.id for m in methods() if m.replay}
-    assert {"pools/create", "pools/offer", "nodes/register", "keys/create", "keys/rotate", "principals/create"} <= takers
+    assert {
+        "pools/create",
+        "pools/offer",
+        "nodes/register",
+        "keys/create",
+        "keys/rotate",
+        "principals/create",
+    } <= takers
     for method in methods():
         fields = method.input().fields
         assert ("idempotencyKey" in fields) == (method.replay is not None or method.id == "reservations/create")

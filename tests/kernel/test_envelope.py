@@ -77,7 +77,13 @@ def test_a_token_counts_in_the_authorization_header_alone(world: World):
     token = world.ann.api.token
     for header in (
         *("", token, f"Basic {token}", f"Token {token}", "Bearer", "Bearer ", f"Bearer {token} x", f"Bearer {token}x"),
-        *(f"Bearer {token[:-1]}", f"Bearer {token.upper()}", f"Bearer cpd_{token[4:]}", "Bearer \xff", f"Bearer:{token}"),
+        *(
+            f"Bearer {token[:-1]}",
+            f"Bearer {token.upper()}",
+            f"Bearer cpd_{token[4:]}",
+            "Bearer \xff",
+            f"Bearer:{token}",
+        ),
     ):
         world.ann.api.raw(WHOAMI, "{}", authorization=header).refused("UNAUTHENTICATED")
     anonymous = Api("", "acme")
@@ -89,7 +95,9 @@ def test_a_token_counts_in_the_authorization_header_alone(world: World):
 
 @pytest.mark.clause("API-2", "no cookie")
 def test_an_operators_session_opens_nothing_of_the_api(world: World, django_user_model: Any):
-    operator = django_user_model(username="root", principal_id=world.admin("session/whoami", service="iam").data["principal"]["id"])
+    operator = django_user_model(
+        username="root", principal_id=world.admin("session/whoami", service="iam").data["principal"]["id"]
+    )
     operator.is_staff = operator.is_superuser = True
     operator.last_login = django_now()
     operator.save()
@@ -144,7 +152,9 @@ def test_a_denial_is_found_by_its_request_id(world: World):
     assert asked == [("deny",)]
 
 
-@pytest.mark.xfail(reason="settings: DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID is not on, so logs get an id of their own")
+@pytest.mark.xfail(
+    reason="settings: DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID is not on, so logs get an id of their own"
+)
 @pytest.mark.clause("API-6", "logged")
 @pytest.mark.parametrize("given", ["mine-2", "not good", None])
 def test_every_line_of_a_request_has_the_id_that_was_echoed(world: World, log_lines: Lines, given: str | None):

@@ -26,6 +26,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--url", help="of a server that is up already; default: its credentials' baseUrl")
         parser.add_argument("--credentials", type=Path, help="its credentials.json; default .local/credentials.json")
+        parser.add_argument(
+            "--scratch",
+            type=Path,
+            default=BASE_DIR / ".local" / "demo",
+            help="where its own installation lives meanwhile",
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         # A log has no width of its own.
@@ -34,27 +40,33 @@ class Command(BaseCommand):
         started = time.monotonic()
         try:
             with contextlib.ExitStack() as stack:
-                if options["url"] or options["credentials"]:
-                    where = options["credentials"] or BASE_DIR / ".local" / "credentials.json"
-                    stage, nodes = running_stage(options["url"], where), FEWEST_NODES
-                else:
-                    words = f"Starting PostgreSQL, Valkey, web, worker, beat and {NODES} simulated nodes …"
-                    console.print(words)
-                    with console.status("This takes some seconds"):
-                        stage, nodes = stack.enter_context(own_stage(BASE_DIR / ".local" / "demo")), NODES
+                stage, nodes = self._stage(options, stack, console)
                 stack.callback(stage.api.close)
                 play(stage, nodes, console)
+                seconds = time.monotonic() - started
+                console.print(f"\n[bold green]All of it happened as told[/], in {seconds:.0f} seconds.")
         except (Deviation, Refused) as error:
-            console.print(f"\n[bold red]Not as the story goes:[/] {escape(str(error))}")
+            console.print(f"\n[bold red]Not as the story goes:[/] {escape(str(error))}", soft_wrap=True)
+            for note in getattr(error, "__notes__", ()):
+                console.print(escape(note), soft_wrap=True)
             sys.exit(1)
-        console.print(f"\n[bold green]All of it happened as told[/], in {time.monotonic() - started:.0f} seconds.")
+
+    @staticmethod
+    def _stage(options: dict[str, Any], stack: contextlib.ExitStack, console: Console) -> tuple[Stage, int]:
+        """Where the story is told, and how many free nodes it has to find there."""
+        if options["url"] or options["credentials"]:
+            where = options["credentials"] or BASE_DIR / ".local" / "credentials.json"
+            return running_stage(options["url"], where), FEWEST_NODES
+        console.print(f"Starting PostgreSQL, Valkey, web, worker, beat and {NODES} simulated nodes …")
+        with console.status("This takes some seconds"):
+            return stack.enter_context(own_stage(options["scratch"].resolve())), NODES
 
 
 def play(stage: Stage, nodes: int, console: Console) -> None:
     """Tell the story, then prove that what it left in the database holds together."""
     teller = Teller(console)
     teller.say(f"The server is [bold]{stage.base_url}[/]; everything below is said and answered over its HTTP API.")
-    tell(stage.api, stage.credentials, teller, nodes=nodes)
+    tell(stage.api, stage.platform, teller, nodes=nodes)
     teller.chapter("The books")
     teller.call("operator", "manage.py verify_invariants", "")
     code, said = verify_invariants(stage)
