@@ -15,6 +15,9 @@ SHARED_PROCESSORS: list[structlog.typing.Processor] = [
 ]
 
 
+# Without the frames' local variables: a fault near a credential must not write it down.
+TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
 # Answered well, these say nothing that a metric does not: heartbeats come several times a minute from every node.
 ROUTINE = ("POST /api/compute/nodes/sync", "GET /healthz", "GET /readyz", "GET /metrics")
 
@@ -50,7 +53,7 @@ def configure_logging(level: str) -> None:
                     "foreign_pre_chain": SHARED_PROCESSORS,
                     "processors": [
                         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                        structlog.processors.dict_tracebacks,
+                        TRACEBACKS,
                         structlog.processors.JSONRenderer(),
                     ],
                 }

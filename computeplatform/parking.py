@@ -187,11 +187,17 @@ def _call_when_told_to_end(told: Callable[[], None]) -> Callable[[], None]:
 
 @dataclass
 class _Captured:
-    """The first answer of an inner call: passed on at once, unless it asks to wait."""
+    """The first answer of an inner call: passed on at once, unless it asks to wait.
+
+    The piece that completes the announced length is held until the message that ends the answer: with it the client
+    has everything, and a server that stops would then leave the thread alone that is about to say it has ended.
+    """
 
     send: Send
     park: str | None = None
     request_id: bytes = b""
+    left: int | None = None
+    held: bytes = b""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -199,8 +205,16 @@ class _Captured:
             if _INNER in headers:
                 self.park = headers[_INNER].decode()
                 self.request_id = headers.get(_REQUEST_ID, b"")
-        if self.park is None:
-            await self.send(message)
+            self.left = int(headers[b"content-length"]) if b"content-length" in headers else None
+        if self.park is not None:
+            return
+        if message["type"] == "http.response.body" and self.left is not None:
+            self.held += message.get("body", b"")
+            if message.get("more_body", False) and len(self.held) >= self.left:
+                return
+            self.left -= len(self.held)
+            message, self.held = {**message, "body": self.held}, b""
+        await self.send(message)
 
 
 class ParkingLot:

@@ -37,8 +37,8 @@ def create(call: Call, data: Data, _: None) -> Answer:
     ``startsAt`` up to 60 seconds past means now.
 
     - **Idempotency.** The id is derived from tenant, caller and ``idempotencyKey``. The same key with the same request
-      answers the stored reservation; while it is still a draft (after QUOTA_EXCEEDED, SPEND_LIMIT_REACHED or
-      UNAVAILABLE) the same draft is decided again. The same key with another request is CONFLICT with
+      answers the stored reservation; while it is still a draft (after QUOTA_EXCEEDED, SPEND_LIMIT_REACHED,
+      UNAVAILABLE or INTERNAL_ERROR) the same draft is decided again. The same key with another request is CONFLICT with
       ``details.reservationId``; a key whose request IAM refused stays ACCESS_DENIED. ``wait`` is not compared.
     - **Refusals.** NOT_FOUND: the pool is neither owned by nor offered to the tenant, or is archived. INVALID_INPUT:
       class, profile or sharing differs from the pool's, the window is empty, past or over the pool's limits, the

@@ -75,11 +75,13 @@ def test_not_ready_without_the_broker(ticking: Clock, settings: Any):
 @pytest.mark.clause("API-9", "readyz: migrations")
 def test_not_ready_while_a_migration_is_missing(ticking: Clock):
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM django_migrations WHERE app = 'reservations' AND name = '0001_initial'")
+        cursor.execute(
+            "DELETE FROM django_migrations WHERE app = 'reservations'"
+            " AND name = (SELECT max(name) FROM django_migrations WHERE app = 'reservations')"
+        )
     status, checks = ready()
     assert status == 503
-    assert checks == GOOD | {"migrations": checks["migrations"]}
-    assert checks["migrations"].endswith("not applied")
+    assert checks == GOOD | {"migrations": "1 not applied"}
 
 
 @pytest.mark.clause("API-9", "readyz: database")

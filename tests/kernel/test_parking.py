@@ -86,6 +86,7 @@ class Client:
     breaks_off: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     sent: list[dict[str, Any]] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
 
     async def call(self, app: Any) -> "Client":
         left = list(self.chunks)
@@ -209,6 +210,41 @@ def test_what_needs_no_wait_passes_at_once(conninfo: str):
             till = Till(opened=True)
             assert (await Client().call(ParkingLot(till, hub))).status == 200
             assert till.resumes == [None]
+
+    run(story())
+
+
+def test_an_answer_of_known_length_ends_in_one_piece_and_a_stream_is_passed_on_as_it_comes(conninfo: str):
+    """Were the client to have all before the thread has said its last, a server that stops could leave the thread."""
+
+    def answering(length: bytes | None, pieces: list[bytes]) -> tuple[Client, Any]:
+        client = Client()
+
+        async def app(_: Any, receive: Any, send: Any) -> None:
+            await receive()
+            headers = [] if length is None else [(b"Content-Length", length)]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                client.seen.append(sum(len(m.get("body", b"")) for m in client.sent))
+            await send({"type": "http.response.body", "body": b""})
+
+        return client, app
+
+    async def story() -> None:
+        async with parked_world(conninfo) as (hub, _):
+            for length, pieces, seen in (
+                (b"5", [b"inner"], [0]),
+                (b"5", [b"in", b"", b"ner"], [2, 2, 2]),
+                (b"0", [], []),
+                (b"9", [], []),  # as HEAD answers
+                (None, [b"a", b"b"], [1, 2]),
+            ):
+                client, app = answering(length, pieces)
+                await client.call(ParkingLot(app, hub))
+                assert client.seen == seen
+                assert b"".join(m.get("body", b"") for m in client.sent) == b"".join(pieces)
+                assert [m.get("more_body", False) for m in client.sent][-1] is False
 
     run(story())
 

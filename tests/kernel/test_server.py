@@ -7,9 +7,9 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import httpx
 import pytest
 from django.conf import settings
 
+from computeplatform.launch import processes
 from tests.kernel.conftest import count, rows, session
 from tests.support.api import admit_all
 from tests.support.world import World, request
@@ -60,8 +61,7 @@ def web_process(folder: Path) -> Iterator[Web]:
         "DJANGO_SETTINGS_MODULE": "computeplatform.settings",
         "WEB_THREADS": str(THREADS),
     }
-    command = [str(Path(sys.executable).parent / "granian"), "--interface", "asgi", "--no-ws", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--log-level", "warning", "computeplatform.asgi:application"]
+    command = processes(Namespace(workers=0, nodes=0), folder, port)["web"]
     log = folder / "web.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=settings.BASE_DIR)

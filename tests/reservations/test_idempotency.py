@@ -33,14 +33,15 @@ def test_the_id_is_derived(world: World, pool: str):
     [
         pytest.param({}, id="the same"),
         pytest.param({"wait": {"timeoutMs": 0}}, id="wait is not compared"),
-        pytest.param({"nodes": 1, "spot": False, "binding": "hold", "labels": {}, "priority": 50}, id="defaults"),
+        pytest.param({"nodes": 1, "spot": False, "binding": "hold", "priority": 50, "dryRun": False}, id="defaults"),
+        pytest.param({"labels": {"area": "eu", "team": "vision"}, "durationSeconds": 3.6e3}, id="order, 3.6e3"),
         pytest.param(
             {"devices": {"count": 2.0, "class": "gpu", "sharing": "exclusive"}}, id="spelling, order, sharing"
         ),
     ],
 )
 def test_a_replay_answers_what_is_stored(world: World, pool: str, left, respelled: dict[str, Any]):
-    asked = request(pool, 2)
+    asked = request(pool, 2, labels={"team": "vision", "area": "eu"})
     made = world.ann.api("reservations/create", **asked).data["reservation"]
     there = left()
     settle()
@@ -50,6 +51,13 @@ def test_a_replay_answers_what_is_stored(world: World, pool: str, left, respelle
     assert {k: left()[k] for k in ("decisions", "charges", "bookings", "reservations")} == {
         k: there[k] for k in ("decisions", "charges", "bookings", "reservations")
     }
+
+
+@pytest.mark.clause("CRE-3", "absent labels are no labels")
+def test_no_labels_at_all(world: World, pool: str):
+    asked = request(pool)
+    made = world.ann.api("reservations/create", **asked).data["reservation"]
+    assert world.ann.api("reservations/create", **asked, labels={}).data["reservation"]["id"] == made["id"]
 
 
 @pytest.mark.clause("CRE-21", "a replay survives the pool's limits and the clock")
@@ -73,6 +81,13 @@ def test_a_replay_does_not_fail_for_its_age(world: World, pool: str, clock):
         {"poolId": "pool_none"},
         {"leaseSeconds": 30},
         {"maxCost": "1"},
+        {"nodes": 2},
+        {"binding": "node"},
+        {"resources": {}},
+        {"devices": {"class": "gpu", "count": 2, "sharing": "mps"}},
+        {"devices": {"class": "slot", "count": 2}},
+        {"startsAt": 9_000_000_000_000},
+        {"startBefore": 9_000_000_000_000},
     ],
 )
 def test_another_request_is_a_conflict(world: World, pool: str, left, changed: dict[str, Any]):
