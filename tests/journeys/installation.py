@@ -137,7 +137,8 @@ class Installation:
 
     def ready(self) -> None:
         """Run one of everything, until `/readyz` says so."""
-        self.stop("worker2", "beat2")
+        for surplus in {"worker2", "beat2"} & self._running.keys():
+            self.kill(surplus)
         self.start("web", "beat", "worker1", "nodes")
         until(
             lambda: self._get("/readyz"), lambda answer: answer and answer.status_code == 200, seconds=STARTING_SECONDS

@@ -54,7 +54,6 @@ def test_a_node_binds_it_and_it_is_released(installation: Installation):
 
 
 @pytest.mark.clause("REC-3", "a release wakes what is pending")
-@pytest.mark.clause("NOD-8", "a node binds only after it has withdrawn what was there")
 def test_a_release_wakes_what_waits(installation: Installation):
     ann, gil = installation.caller("acme"), installation.caller("globex")
     everything = gil("reservations/create", **whole_node(installation, nodes=4))["reservation"]
