@@ -22,7 +22,7 @@ $(STAMP): requirements.lock
 	@test "$$($(UV) --version 2>/dev/null | cut -d' ' -f2)" = "$(UV_VERSION)" \
 	  || $(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) 2>.venv/pip.log \
 	  || { cat .venv/pip.log >&2; exit 1; }
-	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements.lock
+	@$(UV) pip sync --system-certs --quiet --python $(PY) --require-hashes requirements.lock
 	@touch $@
 
 up: setup

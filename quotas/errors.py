@@ -10,6 +10,6 @@ class QuotaExceeded(Refusal):
 
     def __init__(self, *, resource: str, requested: int, used: int, max: int) -> None:  # noqa: A002 - the contract's word
         super().__init__(
-            f"{requested} {resource} asked for, but {used} of {max} are in use.",
+            f"Asked for {requested} {resource}, but only {max - used if max > used else 0} of {max} are left.",
             details={"resource": resource, "requested": requested, "used": used, "max": max},
         )

@@ -142,12 +142,13 @@ class Placer:
             return Shortfall(demand, "NodesUnavailable", text)
         free = [(host.free(demand.starts_at, demand.ends_at).bit_count(), host) for host in hosts]
         most, freest = max(free, key=lambda pair: (pair[0], pair[1].id))
-        ready = sum(count >= demand.count for count, _ in free)
         total = sum(count for count, _ in free)
         reason = "Fragmented" if total >= demand.count * demand.nodes else "NoFreeDevices"
-        text = f"{_needs(demand)}; the freest node has {most}{_until(freest, demand)}"
-        if demand.nodes > 1:
-            text += f", and {ready} nodes have {demand.count}"
+        if demand.nodes == 1:
+            text = f"{_needs(demand)}; the freest node has {most}{_until(freest, demand)}"
+        else:
+            ready = sum(count >= demand.count for count, _ in free)
+            text = f"{_needs(demand)}; {ready} of {len(free)} nodes have that many free"
         if reason == "Fragmented":
             text += f"; {total} are free in all"
         return Shortfall(demand, reason, text)

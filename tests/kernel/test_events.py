@@ -318,7 +318,9 @@ def test_a_type_that_has_not_the_form_is_refused(told: World, name: str):
 
 
 @pytest.mark.clause("EVT-2", "limits")
-@pytest.mark.parametrize(("field", "value"), [("limit", 0), ("limit", 1001), ("after", -1), ("after", "1"), ("after", None)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("limit", 0), ("limit", 1001), ("after", -1), ("after", "1"), ("after", None)]
+)
 def test_a_place_or_limit_out_of_range_is_refused(told: World, field: str, value: Any):
     told.acme.api("events/list", **{field: value}).refused_at(field)
 
@@ -365,7 +367,10 @@ def test_reason_and_agent_are_shown_where_there_are_some(world: World):
     written(event(reason="ended", agent_id="agt_1", actor_id="system:capacity.reservations", data={"a": [None]}))
     stamp()
     (shown,) = [e for e in world.acme.api("events/list").data["events"] if e["subject"]["id"] == "s"]
-    assert (shown["reason"], shown["actor"]) == ("ended", {"principal": "system:capacity.reservations", "agent": "agt_1"})
+    assert (shown["reason"], shown["actor"]) == (
+        "ended",
+        {"principal": "system:capacity.reservations", "agent": "agt_1"},
+    )
     assert shown["data"] == {"a": [None]}
     assert "requestId" not in shown
 
@@ -390,5 +395,3 @@ def test_finding_what_is_to_be_numbered_does_not_read_the_history():
     sql = "SELECT * FROM computeplatform_event WHERE sequence IS NULL ORDER BY position LIMIT 5000"
     plan = " ".join(line for (line,) in rows(f"EXPLAIN {sql}"))
     assert "event_unstamped" in plan
-
-

@@ -121,9 +121,7 @@ class Wire:
         self._connection = connection
 
     async def notify(self, *keys: str) -> None:
-        await self._connection.execute(
-            "SELECT pg_notify(%s, k) FROM unnest(%s::text[]) AS k", [CHANNEL, list(keys)]
-        )
+        await self._connection.execute("SELECT pg_notify(%s, k) FROM unnest(%s::text[]) AS k", [CHANNEL, list(keys)])
 
     async def end_listeners(self) -> int:
         ended = await self._connection.execute(
@@ -480,9 +478,7 @@ def test_a_parked_call_keeps_the_request_id_of_its_first_look(conninfo: str):
         async with parked_world(conninfo) as (hub, wire):
             await listening(hub)
             till = Till(seconds=0.1)
-            call = asyncio.create_task(
-                Client(headers=((b"X-Request-Id", b"not good"),)).call(ParkingLot(till, hub))
-            )
+            call = asyncio.create_task(Client(headers=((b"X-Request-Id", b"not good"),)).call(ParkingLot(till, hub)))
             await until(lambda: hub.parked == 1)
             await wire.notify("k")
             await finished(call)

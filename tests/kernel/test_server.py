@@ -190,7 +190,8 @@ def test_bodies_over_the_limit_are_refused_whatever_their_framing(world: World, 
 
 @pytest.mark.clause("API-7", "nothing of the inside")
 @pytest.mark.parametrize(
-    "target", ["/api/nope?x=%ff", "/api/%ff%fe", "/api/iam/session/whoami?\xc3\xa9", "//api/iam/session/whoami", "/api/../x"]
+    "target",
+    ["/api/nope?x=%ff", "/api/%ff%fe", "/api/iam/session/whoami?\xc3\xa9", "//api/iam/session/whoami", "/api/../x"],
 )
 def test_an_odd_address_is_refused_and_not_a_fault(web: Web, target: str):
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=10)) as connection:

@@ -91,6 +91,13 @@ BUSY_5_FREE = (Busy(0b00000111, 0, 14 * HOUR),)
             id="enough, but scattered",
         ),
         pytest.param(
+            [host("a"), host("b", busy=BUSY_5_FREE), host("c", busy=BUSY_5_FREE)],
+            demand(8, nodes=2),
+            "Fragmented",
+            "needs 8 gpu on each of 2 nodes; 1 of 3 nodes have that many free; 18 are free in all",
+            id="a gang",
+        ),
+        pytest.param(
             [host("a", bookable=0), host("b", busy=BUSY_5_FREE)],
             demand(8, nodes=2),
             "NodesUnavailable",
