@@ -266,6 +266,7 @@ WHITENOISE_USE_FINDERS = STATIC_ROOT is None  # a checkout serves what it has; t
 LOG_LEVEL = environment.text("LOG_LEVEL", "INFO")
 LOGGING_CONFIG = None  # computeplatform.logs does it, in Celery's processes too
 DJANGO_STRUCTLOG_CELERY_ENABLED = True
+DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True  # our middleware above it has accepted or made the id
 DJANGO_STRUCTLOG_STATUS_START_LOG_LEVEL = 10  # DEBUG: one line per request, when it has ended
 DJANGO_STRUCTLOG_CELERY_TASK_START_LOG_LEVEL = 10  # ticks would be most of the log; failures are lines
 DJANGO_STRUCTLOG_CELERY_TASK_SUCCESS_LOG_LEVEL = 10

@@ -27,3 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics),
     path("admin/", admin.site.urls),
 ]
+
+# For addresses under /api/ these answer in the API's envelope too (API-1).
+handler400 = documents.bad_request
+handler500 = documents.server_error

@@ -24,7 +24,7 @@ assert DECLARING  # imported: every app has declared its methods
 
 def post(api: Api, path: str, body: bytes | str, content_type: str | None = JSON) -> Answer:
     """Post with any media type, or none."""
-    media = {} if content_type is None else {"CONTENT_TYPE": content_type}
+    media: dict[str, Any] = {} if content_type is None else {"CONTENT_TYPE": content_type}
     raw = body.encode() if isinstance(body, str) else body
     response = api.client.generic(
         "POST", path, raw, content_type="", headers={"authorization": f"Bearer {api.token}"}, **media

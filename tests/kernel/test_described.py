@@ -1,4 +1,4 @@
-"""The API against its own OpenAPI document: whatever the document allows, and what it does not, is answered as it says."""
+"""The API against its own OpenAPI document: calls as it allows them, and as it does not, are answered as it says."""
 
 from collections.abc import Iterator
 from typing import Any

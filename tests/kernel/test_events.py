@@ -3,7 +3,6 @@
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +24,12 @@ committing = pytest.mark.django_db(transaction=True)
 
 
 def event(tenant: str = "acme", subject: str = "s", version: int = 1, **changed: Any) -> NewEvent:
-    fields = {"type": "pool.created", "at": 1_000, "actor_id": "usr_1", "subject_type": "pool"} | changed
+    fields: dict[str, Any] = {
+        "type": "pool.created",
+        "at": 1_000,
+        "actor_id": "usr_1",
+        "subject_type": "pool",
+    } | changed
     return NewEvent(tenant_id=tenant, subject_id=subject, subject_version=version, **fields)
 
 
@@ -49,9 +53,9 @@ def in_order(tenant: str = "acme") -> list[tuple[str, int]]:
 @committing
 @pytest.mark.clause("EVT-1", "in the transaction of its change")
 def test_what_is_rolled_back_leaves_no_event_and_what_is_committed_leaves_all():
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with transaction.atomic():
         emit([event()])
-        raise ZeroDivisionError
+        transaction.set_rollback(True)
     assert Event.objects.count() == 0
     with transaction.atomic():
         emit(event(version=n) for n in (1, 2, 3))
@@ -190,7 +194,7 @@ def test_many_writers_and_stampers_at_once_leave_neither_gap_nor_disorder():
     assert Event.objects.filter(sequence=None).count() == 0
     total = 0
     for tenant in ("acme", "globex"):
-        found = sorted(sequences(tenant))  # type: ignore[type-var]
+        found = sorted(sequences(tenant))
         assert found == list(range(1, len(found) + 1))
         total += len(found)
     assert total == 6 * (25 - 3)
@@ -203,9 +207,9 @@ def test_many_writers_and_stampers_at_once_leave_neither_gap_nor_disorder():
 @pytest.mark.clause("EVT-1", "a sequence without gaps per tenant")
 def test_a_stamper_that_is_rolled_back_leaves_no_gap_and_no_number():
     written(event(subject="a"), event(subject="b"))
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with transaction.atomic():
         assert stamp() == 2
-        raise ZeroDivisionError
+        transaction.set_rollback(True)
     assert sequences("acme") == [None, None]
     assert stamp() == 2
     assert sequences("acme") == [1, 2]

@@ -1,6 +1,5 @@
 """Probes and metrics: red when it should be, and nothing of tenants."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -117,7 +116,7 @@ def value(name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def busy(world: World) -> Iterator[World]:
+def busy(world: World) -> World:
     """A world in which something has happened under both tenants' names."""
     pool = world.offered_pool()
     for person in (world.ann, world.gil):

@@ -28,21 +28,20 @@ class Making:
         return api(self.method, service=self.service, **(self.inputs(world) | changed))
 
 
+def admin_id(world: World) -> str:
+    return str(world.admin.iam("session/whoami").data["principal"]["id"])
+
+
 POOL = {"name": "h100", "region": "eu", "gpuModel": "h100", "deviceClass": "gpu"}
 MAKINGS = [
     Making("pools/create", "compute", "fleet_pool", "pool", None, lambda _: POOL, {"region": "us"}),
     Making("nodes/register", "compute", "fleet_node", "node", "token", lambda _: {"name": "n1", "positions": 8},
            {"positions": 4}),
-    Making("keys/create", "iam", "iam_apikey", "key", "token", lambda w: {"principalId": w.admin_id}, {"name": "other"}),
+    Making("keys/create", "iam", "iam_apikey", "key", "token", lambda w: {"principalId": admin_id(w)}, {"name": "other"}),
     Making("principals/create", "iam", "iam_principal", "principal", None, lambda _: {"kind": "user", "name": "eve"},
            {"kind": "service"}),
 ]  # fmt: skip
 every_making = pytest.mark.parametrize("making", MAKINGS, ids=lambda m: m.method)
-
-
-@pytest.fixture(autouse=True)
-def _known_admin(world: World) -> None:
-    world.admin_id = world.admin.iam("session/whoami").data["principal"]["id"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.clause("API-11", "same key, same request")

@@ -28,7 +28,8 @@ INPUTS: dict[str, dict[str, Any]] = {
     "nodes/list": {},
     "nodes/register": {"name": "n", "positions": 8},
     "nodes/sync": {
-        "nodeId": "node_x", "bootId": "b", "sequence": 1, "software": {"version": "1"}, "devices": [], "allocations": [],
+        "nodeId": "node_x", "bootId": "b", "sequence": 1,
+        "software": {"version": "1"}, "devices": [], "allocations": [],
     },
     "nodes/uncordon": {"nodeId": "node_x"},
     "pools/create": {"name": "p", "region": "eu", "gpuModel": "h100", "deviceClass": "gpu"},

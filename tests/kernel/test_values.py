@@ -135,7 +135,7 @@ def test_every_refusal_of_every_app_has_a_code_and_words():
 @pytest.mark.clause("API-3", "one denial")
 def test_access_denied_takes_no_words_and_no_details():
     with pytest.raises(TypeError):
-        errors.AccessDenied("because")  # type: ignore[call-arg]
+        errors.AccessDenied("because")
     assert (errors.AccessDenied().message, errors.AccessDenied().details) == ("Access denied.", None)
 
 

@@ -21,7 +21,7 @@ def test_the_first_call_prints_a_token_that_works():
     call_command("flush", interactive=False, verbosity=0)
     assert not Tenant.objects.exists()
     token, _ = bootstrap()
-    assert Api(token, "platform").iam("session/whoami").data["principal"]["roles"] == ["fleet-admin", "tenant-admin"]
+    assert Api(token, "platform").iam("session/whoami").data["principal"]["roles"] == ["tenant-admin", "fleet-admin"]
 
 
 def test_another_call_makes_and_shows_nothing(world: World):
