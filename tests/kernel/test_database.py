@@ -89,7 +89,7 @@ def test_inside_another_transaction_only_the_outermost_starts_afresh():
 def test_two_that_deadlock_both_finish():
     for name in ("a", "b"):
         record_tick(name, now=0)
-    tries: list[str] = []
+    tries = []
     both_hold_one = threading.Barrier(2, timeout=20)
 
     @in_transaction

@@ -33,14 +33,14 @@ def admin_id(world: World) -> str:
 
 
 POOL = {"name": "h100", "region": "eu", "gpuModel": "h100", "deviceClass": "gpu"}
+NODE = {"name": "n1", "positions": 8}
+EVE = {"kind": "user", "name": "eve"}
 MAKINGS = [
     Making("pools/create", "compute", "fleet_pool", "pool", None, lambda _: POOL, {"region": "us"}),
-    Making("nodes/register", "compute", "fleet_node", "node", "token", lambda _: {"name": "n1", "positions": 8},
-           {"positions": 4}),
-    Making("keys/create", "iam", "iam_apikey", "key", "token", lambda w: {"principalId": admin_id(w)}, {"name": "other"}),
-    Making("principals/create", "iam", "iam_principal", "principal", None, lambda _: {"kind": "user", "name": "eve"},
-           {"kind": "service"}),
-]  # fmt: skip
+    Making("nodes/register", "compute", "fleet_node", "node", "token", lambda _: NODE, {"positions": 4}),
+    Making("keys/create", "iam", "iam_apikey", "key", "token", lambda w: {"principalId": admin_id(w)}, {"name": "o"}),
+    Making("principals/create", "iam", "iam_principal", "principal", None, lambda _: EVE, {"kind": "service"}),
+]
 every_making = pytest.mark.parametrize("making", MAKINGS, ids=lambda m: m.method)
 
 
