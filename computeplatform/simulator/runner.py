@@ -50,7 +50,9 @@ async def run_nodes(nodes: Sequence[Hardware], options: Options) -> None:
     verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
     async with (
-        httpx.AsyncClient(base_url=options.url, timeout=_TIMEOUT_SECONDS, verify=verify, limits=limits, trust_env=False) as client,
+        httpx.AsyncClient(
+            base_url=options.url, timeout=_TIMEOUT_SECONDS, verify=verify, limits=limits, trust_env=False
+        ) as client,
         asyncio.TaskGroup() as group,
     ):
         for node in nodes:
