@@ -49,7 +49,7 @@ class Client:
 
     def __init__(self, stage: Stage) -> None:
         self._connection = HTTPConnection(urlsplit(stage.base_url).netloc, timeout=60)
-        token = stage.credentials["platform"]["admin"]
+        token = stage.platform.token
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self.reservation_id = ""
 
@@ -60,7 +60,7 @@ class Client:
         answer = self._connection.getresponse()
         text = answer.read()
         assert answer.status == 200, text
-        return json.loads(text)["data"]  # type: ignore[no-any-return]
+        return dict(json.loads(text)["data"])
 
 
 def _client(stage: Stage, call: Call, until: float) -> list[float]:
@@ -79,7 +79,7 @@ def _create(stage: Stage, client: Client) -> None:
     client.post(
         "reservations/create",
         {
-            "poolId": stage.credentials["pool"]["id"],
+            "poolId": stage.platform.pool_id,
             "devices": {"class": "gpu", "count": 1},
             "startsAt": starts_at,
             "durationSeconds": 3600,
