@@ -32,7 +32,7 @@ demo: setup
 	@$(PY) manage.py demo $(ARGS)
 
 test: setup
-	@$(SERVERS) $(PY) -m pytest $(ARGS)
+	@$(SERVERS) $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # These two need a browser, and kubectl, on the machine.
 test-browser: setup

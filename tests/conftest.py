@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from django.conf import settings
+from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 # Imported for its effect: `delay()` in a test goes to our broker.
@@ -48,3 +49,18 @@ def world(_founded: Founded, clock: Clock) -> Iterator[World]:
     """The platform, two tenants and their people. Whatever the test did, every invariant holds at its end."""
     yield World(_founded if _founded.stands() else Founded.now())
     assert violations() == []
+
+
+@pytest.fixture
+def nobody(db: None) -> None:
+    """Not even the platform is there; the test's transaction gives back who was."""
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE iam_tenant, iam_operator CASCADE")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share an installation run in one process, however many there are."""
+    for item in items:
+        folder = item.path.parent.name
+        if folder in ("journeys", "fire"):
+            item.add_marker(pytest.mark.xdist_group(folder))

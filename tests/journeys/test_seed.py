@@ -15,7 +15,7 @@ from iam.ports import authenticate as sign_in
 from quotas.models import Quota
 from tests.support.api import Api
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("nobody")
 
 URL = "http://127.0.0.1:8000"
 

@@ -167,7 +167,7 @@ def test_run_passes_the_exit_code_on_and_ends_strays(tmp_path):
     done = subprocess.run([*command, "bash", "-c", leaves_a_stray], cwd=BASE_DIR, check=False)
     assert done.returncode == 7
     assert list(tmp_path.glob("run-*")) == []
-    assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(process.cmdline())]
+    assert not [p.pid for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
 
 
 def test_run_is_stopped_by_a_signal(tmp_path):
