@@ -44,7 +44,7 @@ class Attempts:
 
 
 @committing
-@pytest.mark.parametrize("failures", [0, 1, 4])
+@pytest.mark.parametrize("failures", [1, 4])
 def test_a_lost_race_is_run_afresh_and_leaves_nothing_of_the_attempts_before(failures: int):
     attempts = Attempts(failures, lambda: TryAgain("changed"))
     assert attempts.run() == "done"

@@ -39,7 +39,7 @@ def _connection_of_the_test() -> Iterator[None]:
 @pytest.mark.clause("API-8", "every method is described")
 @schema.parametrize()
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     database=None,

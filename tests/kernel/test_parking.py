@@ -126,13 +126,14 @@ class Wire:
     async def end_listeners(self) -> int:
         ended = await self._connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'test-hub' AND pid <> pg_backend_pid()"
+            " WHERE application_name = 'test-hub' AND datname = current_database() AND pid <> pg_backend_pid()"
         )
         return len(await ended.fetchall())
 
     async def listeners(self) -> int:
         found = await self._connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'test-hub' AND query LIKE 'LISTEN%%'"
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE application_name = 'test-hub' AND datname = current_database() AND query LIKE 'LISTEN%%'"
         )
         row = await found.fetchone()
         assert row
