@@ -13,11 +13,14 @@ from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 from django_structlog.celery.steps import DjangoStructLogInitStep
 
+from computeplatform import broker
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "computeplatform.settings")
 
 # "Runs as root" is about pickled messages; ours are JSON.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
+broker.use_for_redis()
 app = Celery("computeplatform")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.set_current()

@@ -149,6 +149,7 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_TIME_LIMIT = 50  # below the visibility timeout, beyond which Redis hands the message out again
 CELERY_TASK_SOFT_TIME_LIMIT = 45
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for Redis for as long as it takes
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 5.0  # seconds to finish after the first stop signal; the rest is redelivered
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
@@ -274,4 +275,15 @@ configure_logging(LOG_LEVEL)
 
 # --- Admin ----------------------------------------------------------------------------------------
 
-UNFOLD = {"SITE_TITLE": "Compute capacity", "SITE_HEADER": "Compute capacity", "SHOW_HISTORY": True}
+LOGIN_REDIRECT_URL = "admin:index"  # unfold's sign-in page forgets where it was asked to go when it is opened by itself
+UNFOLD = {
+    "SITE_TITLE": "Compute capacity",
+    "SITE_HEADER": "Compute capacity",
+    "SITE_SUBHEADER": "All times are UTC",
+    "SITE_SYMBOL": "memory",
+    "SITE_URL": None,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "computeplatform.home.favicon"}],
+    "SHOW_HISTORY": True,
+    "DASHBOARD_CALLBACK": "computeplatform.home.dashboard",
+    "SIDEBAR": {"navigation": "computeplatform.home.navigation"},
+}

@@ -1,98 +1,351 @@
 """The fleet for operators. What shows reservations as well is in the pages of the app that has them (DESIGN §2)."""
 
-from django.contrib import admin
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from computeplatform.admin_tools import ReadOnlyAdmin, instant
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html_join
+
+from computeplatform.admin_tools import (
+    TABLE_ROWS,
+    Act,
+    OperatedAdmin,
+    Operating,
+    ReadOnlyAdmin,
+    Table,
+    column,
+    instant,
+    known,
+    labelled,
+    link,
+    linked,
+    list_of,
+    lists,
+    named,
+    offered,
+    own_page,
+    prettied,
+    register_kind,
+    some,
+    state,
+    states,
+    table,
+)
+from fleet.contracts import ADMINISTER_FLEET, FLEET, PLATFORM
+from fleet.domain.nodes import STATES
+from fleet.domain.pools import DEVICE_CLASSES
 from fleet.models import Allocation, Device, Node, Offer, Pool, Taint
+from fleet.operations import nodes as operations
+from iam.operations.operators import OperatorAct, authorise
+from quotas.queries import quotas_of_pool
+
+
+def _pool_names(ids: Collection[str] | None) -> Mapping[str, str]:
+    return some(Pool.objects.order_by("name"), ids, "name")
+
+
+def _node_names(ids: Collection[str] | None) -> Mapping[str, str]:
+    return some(Node.objects.order_by("name"), ids, "name")
+
+
+register_kind("pool", "fleet_pool", _pool_names)
+register_kind("node", "fleet_node", _node_names)
+register_kind("offer", "fleet_offer")
+register_kind("device", "fleet_device")
+register_kind("taint", "fleet_taint")
+register_kind("allocation", "fleet_allocation")
+
+TENANT = linked("tenant_id", "tenant")
+POOL = linked("pool_id", "pool")
+NODE = linked("node_id", "node")
+
+
+def _node_state(node: Node) -> Any:
+    return states(node.state, "cordoned") if node.cordoned else state(node.state)
+
+
+NODE_STATE = column("node_state", "state", _node_state, ordering="state")
+HEARTBEAT = instant("last_heartbeat_at", "last heartbeat")
+
+
+def _positions(row: Allocation) -> str:
+    return ", ".join(str(device["position"]) for device in row.devices)
+
+
+def _devices(row: Allocation) -> str:
+    return "\n".join(f"{device['position']}: {device['uuid']} ({device['class']})" for device in row.devices)
+
+
+def _subjects(taint: Taint) -> Any:
+    return format_html_join(", ", "{}", ((link("reservation", one, {}),) for one in taint.subjects)) or "-"
+
+
+POSITIONS = column("positions", "positions", _positions)
+SUBJECTS = column("subjects", "on account of", _subjects)
+ALLOCATION = (
+    linked("reservation_id", "reservation"),
+    TENANT,
+    NODE,
+    POSITIONS,
+    "binding",
+    labelled("desired"),
+    labelled("observed"),
+    "holders",
+    instant("until"),
+)
 
 
 @admin.register(Pool)
 class PoolAdmin(ReadOnlyAdmin):
-    list_display = [
-        "name",
-        "id",
-        "tenant_id",
+    subject_type = "pool"
+    list_display = ["name", TENANT, "region", "gpu_model", "device_class", "sharing", instant("created_at"), "is_open"]
+    list_filter = [
+        known("device_class", DEVICE_CLASSES),
         "region",
         "gpu_model",
-        "device_class",
-        "sharing",
-        instant("created_at"),
-        instant("archived_at"),
+        named("tenant_id", "tenant", "owner"),
+        ("archived_at", admin.EmptyFieldListFilter),
     ]
-    list_filter = ["device_class", "region", "gpu_model"]
     search_fields = ["name", "=id", "=tenant_id"]
     ordering = ["-created_at"]
+    fieldsets = [
+        (None, {"fields": ["name", "id", linked("tenant_id", "tenant", "owner"), "is_open", "elsewhere"]}),
+        ("Devices", {"fields": ["region", "gpu_model", "device_class", "sharing", "profile"]}),
+        ("Terms", {"fields": [prettied("policy")]}),
+        (
+            "Record",
+            {"fields": [instant("created_at"), linked("created_by", "principal"), instant("archived_at"), "version"]},
+        ),
+    ]
+
+    @admin.display(description="open", ordering="archived_at", boolean=True)
+    def is_open(self, pool: Pool) -> bool:
+        return pool.archived_at is None
+
+    @admin.display(description="see also")
+    def elsewhere(self, pool: Pool) -> Any:
+        wanted = {"Reservations": "reservations_reservation", "Bookings": "reservations_booking"}
+        return lists(wanted | {"Charges": "quotas_charge"}, pool_id=pool.id)
+
+    def tables(self, row: Pool) -> list[Table]:
+        offers = row.offers.filter(withdrawn_at=None).order_by("tenant_id")
+        quotas = [
+            [link("tenant", q.tenant_id, {}), link("quota", q.id, {("quota", q.id): q.resource}), q.used, q.max]
+            for q in quotas_of_pool(pool_id=row.id, limit=TABLE_ROWS + 1)
+        ]
+        return [
+            table(
+                "Nodes",
+                Node,
+                (linked("id", "node", "node"), NODE_STATE, "positions", HEARTBEAT),
+                row.nodes.order_by("name"),
+                list_of("fleet_node", pool_id=row.id),
+            ),
+            table(
+                "Offers",
+                Offer,
+                (linked("id", "offer", "offer"), TENANT, "max_priority", instant("created_at")),
+                offers,
+                list_of("fleet_offer", pool_id=row.id),
+            ),
+            Table("Quotas", ["tenant", "resource", "used", "max"], quotas, list_of("quotas_quota", pool_id=row.id)),
+        ]
 
 
 @admin.register(Offer)
 class OfferAdmin(ReadOnlyAdmin):
-    list_display = ["pool", "tenant_id", "max_priority", "budget_check", instant("created_at"), instant("withdrawn_at")]
-    list_select_related = ["pool"]
-    list_filter = [("withdrawn_at", admin.EmptyFieldListFilter)]
-    search_fields = ["=pool__id", "pool__name", "=tenant_id"]
+    subject_type = "offer"
+    list_display = ["id", POOL, TENANT, "max_priority", "budget_check", instant("created_at"), instant("withdrawn_at")]
+    list_filter = [
+        named("pool_id", "pool"),
+        named("tenant_id", "tenant"),
+        ("withdrawn_at", admin.EmptyFieldListFilter),
+    ]
+    search_fields = ["=id", "=pool__id", "pool__name", "=tenant_id"]
     ordering = ["-created_at"]
+    fieldsets = [
+        (None, {"fields": ["id", POOL, linked("tenant_id", "tenant", "borrower"), "max_priority", "budget_check"]}),
+        (
+            "Record",
+            {"fields": [instant("created_at"), linked("created_by", "principal"), instant("withdrawn_at"), "version"]},
+        ),
+    ]
+
+
+# --- Nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _cordon(node: Node, by: Operating) -> str:
+    operations.cordon_node(
+        node_id=node.id, reason=by.reason, version=None, by=_allowed(node, by, "nodes/cordon"), now=by.context.time
+    )
+    return "is cordoned"
+
+
+def _uncordon(node: Node, by: Operating) -> str:
+    operations.uncordon_node(
+        node_id=node.id, version=None, by=_allowed(node, by, "nodes/uncordon"), now=by.context.time
+    )
+    return "takes bookings again"
+
+
+def _allowed(node: Node, by: Operating, method: str) -> Any:
+    act = OperatorAct(
+        operator_id=by.operator_id,
+        method=method,
+        subject_type="compute-node",
+        subject_id=node.id,
+        tenant_id=PLATFORM,
+        reason=by.reason,
+    )
+    return authorise(act, ADMINISTER_FLEET, FLEET, context=by.context)
+
+
+CORDON = Act(
+    name="cordon",
+    title="Cordon",
+    question="Cordon: nothing new is booked there, and what is booked runs on.",
+    foresee=lambda node: "is cordoned already; its reason changes" if node.cordoned else "takes no new bookings",
+    perform=_cordon,
+)
+UNCORDON = Act(
+    name="uncordon",
+    title="Uncordon",
+    question="Uncordon: they take bookings again, and what waits in their pool is tried at once.",
+    foresee=lambda node: "takes bookings again" if node.cordoned else "is not cordoned; nothing changes",
+    perform=_uncordon,
+)
 
 
 @admin.register(Node)
-class NodeAdmin(ReadOnlyAdmin):
-    list_display = [
-        "name",
-        "id",
-        "pool",
-        "state",
-        "cordoned",
-        "positions",
-        "session",
-        instant("last_heartbeat_at", "last heartbeat"),
-    ]
-    list_select_related = ["pool"]
-    list_filter = ["state", "cordoned"]
+class NodeAdmin(OperatedAdmin):
+    subject_type = "node"
+    act_columns = (linked("id", "node", "node"), POOL, NODE_STATE)
+    list_display = ["name", POOL, NODE_STATE, "cordon_reason", "positions", HEARTBEAT, "session", instant("created_at")]
+    list_filter = [known("state", STATES), "cordoned", named("pool_id", "pool")]
     search_fields = ["name", "=id", "=pool__id"]
     ordering = ["-created_at"]
+    actions = ["cordon_selected", "uncordon_selected"]
+    actions_detail = ["cordon", "uncordon"]
+    fieldsets = [
+        (None, {"fields": ["name", "id", POOL, NODE_STATE, "cordon_reason", HEARTBEAT, "elsewhere"]}),
+        (
+            "Hardware",
+            {"fields": ["positions", "host_vcpu", "host_memory_mib", "host_hugepages_1gi", prettied("labels")]},
+        ),
+        ("Software", {"fields": [prettied("software"), "boot_id", "session", "sequence"]}),
+        (
+            "Record",
+            {"fields": [instant("created_at"), linked("created_by", "principal"), "unit_base", "version"]},
+        ),
+    ]
+
+    @admin.display(description="see also")
+    def elsewhere(self, node: Node) -> Any:
+        return lists(
+            {"Bookings": "reservations_booking", "Devices that were replaced": "fleet_device"}, node_id=node.id
+        )
+
+    def tables(self, row: Node) -> list[Table]:
+        devices = ("position", own_page("device", "uuid"), "model", labelled("health"))
+        taints = (own_page("taint", "key"), "reason", SUBJECTS, instant("since"), instant("until"))
+        return [
+            table(
+                "Devices",
+                Device,
+                (*devices, instant("first_seen_at", "first seen")),
+                row.devices.filter(retired_at=None).order_by("position"),
+                list_of("fleet_device", node_id=row.id),
+            ),
+            table("Taints", Taint, taints, row.taints.order_by("key"), list_of("fleet_taint", node_id=row.id)),
+            table(
+                "Allocations",
+                Allocation,
+                ALLOCATION,
+                row.allocations.order_by("-id"),
+                list_of("fleet_allocation", node_id=row.id),
+            ),
+        ]
+
+    @offered("Cordon…", address="cordon", icon="block")
+    def cordon(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, CORDON, object_id)
+
+    @offered("Uncordon…", address="uncordon", icon="check_circle")
+    def uncordon(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, UNCORDON, object_id)
+
+    @offered("Cordon…")
+    def cordon_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
+        return self.act_on_selected(request, CORDON)
+
+    @offered("Uncordon…")
+    def uncordon_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
+        return self.act_on_selected(request, UNCORDON)
 
 
 @admin.register(Device)
 class DeviceAdmin(ReadOnlyAdmin):
     list_display = [
-        "node",
-        "position",
         "uuid",
+        NODE,
+        "position",
         "model",
         "memory_mib",
-        "health",
-        instant("first_seen_at"),
-        instant("retired_at"),
+        labelled("health"),
+        instant("first_seen_at", "first seen"),
+        instant("retired_at", "retired"),
     ]
-    list_select_related = ["node"]
-    list_filter = ["health", "model", ("retired_at", admin.EmptyFieldListFilter)]
+    list_filter = [
+        known("health", ["ok", "unhealthy", "missing"]),
+        "model",
+        ("retired_at", admin.EmptyFieldListFilter),
+    ]
     search_fields = ["=uuid", "=node__id", "node__name"]
-    ordering = ["node", "position"]
+    ordering = ["node", "position", "id"]
+    fieldsets = [
+        (None, {"fields": ["uuid", NODE, "position", "model", "memory_mib", labelled("health")]}),
+        ("Parts", {"fields": [prettied("mig"), "slots"]}),
+        ("Record", {"fields": [instant("first_seen_at", "first seen"), instant("retired_at", "retired")]}),
+    ]
 
 
 @admin.register(Taint)
 class TaintAdmin(ReadOnlyAdmin):
-    list_display = ["node", "key", "effect", "reason", "subjects", instant("since"), instant("until")]
-    list_select_related = ["node"]
+    list_display = ["key", NODE, "effect", "reason", SUBJECTS, instant("since"), instant("until")]
     list_filter = ["key"]
-    search_fields = ["=node__id", "node__name"]
+    search_fields = ["=node__id", "node__name", "key"]
     ordering = ["-since"]
+    fieldsets = [(None, {"fields": ["key", NODE, "effect", "reason", SUBJECTS, instant("since"), instant("until")]})]
 
 
 @admin.register(Allocation)
 class AllocationAdmin(ReadOnlyAdmin):
-    list_display = [
-        "reservation_id",
-        "tenant_id",
-        "node",
-        "binding",
-        "desired",
-        "observed",
-        "holders",
-        instant("observed_at"),
-        instant("told_at"),
-        instant("until"),
+    list_display = ["id", *ALLOCATION, instant("observed_at", "observed since")]
+    list_filter = [
+        known("desired", ["planned", "bound", "withdrawn"]),
+        known("observed", ["bound", "withdrawing", "withdrawn"]),
+        known("binding", ["hold", "node", "kubernetes"]),
+        named("pool_id", "pool"),
     ]
-    list_select_related = ["node"]
-    list_filter = ["desired", "observed", "binding"]
     search_fields = ["=reservation_id", "=tenant_id", "=pool_id", "=node__id", "node__name"]
     ordering = ["-id"]
+    fieldsets = [
+        (None, {"fields": [linked("reservation_id", "reservation"), TENANT, POOL, NODE, "binding", instant("until")]}),
+        (
+            "Desired",
+            {"fields": [labelled("desired"), column("device_list", "devices", _devices), prettied("resources")]},
+        ),
+        (
+            "Observed",
+            {
+                "fields": [
+                    labelled("observed"),
+                    instant("observed_at", "since"),
+                    "holders",
+                    instant("told_at", "first told to bind"),
+                ]
+            },
+        ),
+    ]

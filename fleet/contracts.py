@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from computeplatform.api.calls import Resource
 from fleet.domain.policy import PerGpu, Policy, Price
-from fleet.domain.units import positions_in, run_of
+from fleet.domain.units import places_of, positions_in, run_of
 from iam.contracts import PLATFORM
 
 __all__ = [
+    "ADMINISTER_FLEET",
+    "FLEET",
     "PLATFORM",
     "AllocatedDevice",
     "AllocationView",
@@ -20,12 +23,18 @@ __all__ = [
     "OfferView",
     "PerGpu",
     "Policy",
+    "PoolCapacity",
     "PoolView",
     "Price",
     "SyncAnswer",
     "TaintView",
     "Told",
+    "places_of",
 ]
+
+# What is asked of whoever administers the fleet (CONTRACT §14).
+FLEET = Resource("compute-fleet", "fleet", PLATFORM, {"tenantId": PLATFORM})
+ADMINISTER_FLEET = "compute:fleet:admin"
 
 # The owner of a pool may use every priority; a borrower what its offer says (QTA-4).
 OWNER_PRIORITY = 100
@@ -50,6 +59,19 @@ class PoolView:
     version: int
     max_priority: int
     offered: bool
+
+
+@dataclass(frozen=True)
+class PoolCapacity:
+    """What a pool has: its nodes, those that take bookings, and its devices in the units of its class."""
+
+    id: str
+    name: str
+    region: str
+    gpu_model: str
+    nodes: int
+    open_nodes: int
+    devices: int
 
 
 @dataclass(frozen=True)

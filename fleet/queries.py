@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.db import connection
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
+from computeplatform.db.compiled import Compiled
 from computeplatform.errors import InvalidInput
 from fleet.contracts import (
     AllocationView,
@@ -14,6 +15,7 @@ from fleet.contracts import (
     NodeDetail,
     NodeView,
     OfferView,
+    PoolCapacity,
     PoolView,
 )
 from fleet.errors import NodeNotFound, PoolNotFound
@@ -29,6 +31,10 @@ def _visible(tenant_id: str) -> QuerySet[Pool, Any]:
     return pools.filter(Q(tenant_id=tenant_id) | Q(offered_priority__isnull=False))
 
 
+# Asked in every create.
+_VISIBLE_BY_ID = Compiled(lambda *, tenant_id, pool_id: _visible(tenant_id).filter(id=pool_id), "tenant_id", "pool_id")
+
+
 def _as_seen_by(tenant_id: str, row: Any) -> PoolView:
     if row.tenant_id == tenant_id:
         return owner_view(row)
@@ -40,7 +46,7 @@ def visible_pool(*, tenant_id: str, pool_id: str, for_booking: bool = False) -> 
 
     An archived one is still visible, but not ``for_booking`` (CRE-9).
     """
-    row = _visible(tenant_id).filter(id=pool_id).first()
+    row = _VISIBLE_BY_ID.first(tenant_id=tenant_id, pool_id=pool_id)
     if row is None or (for_booking and row.archived_at is not None):
         raise PoolNotFound
     return _as_seen_by(tenant_id, row)
@@ -217,3 +223,34 @@ def _older_than(place: QuerySet[Any, Any]) -> Q:
         raise InvalidInput.at("cursor", "is not a cursor of this list")
     created_at, row_id = row
     return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=row_id)
+
+
+# --- For operators ----------------------------------------------------------------------------------------------------
+
+# What a pool can book at once, in the units that its class is counted in.
+_CAPACITY = """
+SELECT p.id, p.name, p.region, p.gpu_model, count(DISTINCT n.id),
+    count(DISTINCT n.id) FILTER (WHERE n.state = 'ready' AND NOT n.cordoned),
+    coalesce(CASE p.device_class
+        WHEN 'gpu' THEN count(d.id)
+        WHEN 'slot' THEN sum(d.slots)
+        ELSE sum((SELECT count(*) FROM jsonb_array_elements(d.mig) AS m WHERE m->>'profile' = p.profile))
+    END, 0)::bigint
+FROM fleet_pool p
+LEFT JOIN fleet_node n ON n.pool_id = p.id
+LEFT JOIN fleet_device d ON d.node_id = n.id AND d.retired_at IS NULL
+WHERE p.archived_at IS NULL GROUP BY p.id ORDER BY p.name, p.id LIMIT %s
+"""
+
+
+def capacity(*, limit: int) -> list[PoolCapacity]:
+    """What the first open pools have, by name; one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CAPACITY, [limit])
+        return [PoolCapacity(*row) for row in cursor.fetchall()]
+
+
+def nodes_by_state() -> list[tuple[str, bool, int]]:
+    """How many nodes there are in each state, cordoned ones apart: ``(state, cordoned, count)``."""
+    rows = Node.objects.values_list("state", "cordoned").annotate(count=Count("id"))
+    return list(rows.order_by("state", "cordoned"))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from computeplatform.errors import Conflict, InvalidInput, InvalidState, Issue
+from computeplatform.errors import Conflict, InvalidInput, InvalidState, Issue, Refusal
 
 
 class LastAdmin(InvalidState):
@@ -70,6 +70,14 @@ class TenantExists(Conflict):
 
     def __init__(self, tenant_id: str) -> None:
         super().__init__(details={"reason": "tenant-exists", "id": tenant_id})
+
+
+class OperatorMayNotAct(Refusal):
+    """This sign-in stands for no active user of the platform: it may look, but not act."""
+
+    # Only the admin's pages show this; a caller of the API is told nothing beyond that it was denied.
+    code = "ACCESS_DENIED"
+    fix = "Ask the platform's administrator for an operator's account with a principal."
 
 
 @dataclass(frozen=True)

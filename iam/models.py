@@ -113,6 +113,7 @@ class Operator(AbstractUser):
 
     class Meta(AbstractUser.Meta):
         verbose_name = "operator"
+        verbose_name_plural = "operators"
 
 
 class ApiKey(models.Model):
@@ -141,6 +142,7 @@ class ApiKey(models.Model):
     replaced_by = models.CharField(max_length=64, default="", blank=True)
 
     class Meta:
+        verbose_name = "API key"
         constraints = [
             # A token's beginning finds one row, so signing in is one comparison, always.
             models.UniqueConstraint(fields=["prefix"], name="api_key_prefix_unique"),

@@ -2,29 +2,67 @@
 
 from django.contrib import admin
 
-from computeplatform.admin_tools import ReadOnlyAdmin, instant
+from computeplatform.admin_tools import (
+    ReadOnlyAdmin,
+    Table,
+    instant,
+    known,
+    linked,
+    list_of,
+    named,
+    register_kind,
+    table,
+)
 from quotas.models import Charge, Quota
+
+register_kind("quota", "quotas_quota")
+register_kind("charge", "quotas_charge")
+
+TENANT = linked("tenant_id", "tenant")
+POOL = linked("pool_id", "pool")
+RESERVATION = linked("reservation_id", "reservation")
+RESOURCES = ["gpu", "slot", "vcpu", "memoryGiB"]  # and mig:<profile>, which the search finds
 
 
 @admin.register(Quota)
 class QuotaAdmin(ReadOnlyAdmin):
-    list_display = ["tenant_id", "pool_id", "resource", "max", "used", "version"]
-    list_filter = ["resource"]
-    search_fields = ["=tenant_id", "=pool_id", "=id"]
+    subject_type = "quota"
+    list_display = ["id", TENANT, POOL, "resource", "used", "max", "version"]
+    list_filter = [known("resource", RESOURCES), named("tenant_id", "tenant"), named("pool_id", "pool")]
+    search_fields = ["=tenant_id", "=pool_id", "=id", "=resource"]
     ordering = ["tenant_id", "pool_id", "resource"]
+    fieldsets = [(None, {"fields": ["id", TENANT, POOL, "resource", "used", "max", "version"]})]
+
+    def tables(self, row: Quota) -> list[Table]:
+        of_this = {"tenant_id": row.tenant_id, "pool_id": row.pool_id, "resource": row.resource}
+        live = Charge.objects.filter(refunded_at=None, **of_this).order_by("-id")
+        columns = (linked("id", "charge", "charge"), RESERVATION, "amount", instant("charged_at", "charged"))
+        return [
+            table("Live charges", Charge, columns, live, list_of("quotas_charge", refunded_at__isempty="1", **of_this))
+        ]
 
 
 @admin.register(Charge)
 class ChargeAdmin(ReadOnlyAdmin):
     list_display = [
-        "reservation_id",
-        "tenant_id",
-        "pool_id",
+        "id",
+        RESERVATION,
+        TENANT,
+        POOL,
         "resource",
         "amount",
-        instant("charged_at"),
-        instant("refunded_at"),
+        instant("charged_at", "charged"),
+        instant("refunded_at", "refunded"),
     ]
-    list_filter = ["resource", ("refunded_at", admin.EmptyFieldListFilter)]
-    search_fields = ["=reservation_id", "=tenant_id", "=pool_id"]
+    list_filter = [
+        known("resource", RESOURCES),
+        ("refunded_at", admin.EmptyFieldListFilter),
+        named("tenant_id", "tenant"),
+        named("pool_id", "pool"),
+    ]
+    search_fields = ["=reservation_id", "=tenant_id", "=pool_id", "=resource"]
     ordering = ["-id"]
+    fieldsets = [
+        (None, {"fields": [RESERVATION, TENANT, POOL, "resource", "amount"]}),
+        ("Record", {"fields": [instant("charged_at", "charged"), instant("refunded_at", "refunded")]}),
+    ]

@@ -29,3 +29,8 @@ def live_lines(reservation_ids: Collection[str]) -> list[ChargeLine]:
     rows = Charge.objects.filter(reservation_id__in=list(reservation_ids), refunded_at=None)
     fields = ("reservation_id", "tenant_id", "pool_id", "resource", "amount")
     return [ChargeLine(*row) for row in rows.order_by("reservation_id", "resource").values_list(*fields)]
+
+
+def quotas_of_pool(*, pool_id: str, limit: int) -> list[QuotaView]:
+    """The first rows of a pool, whoever's, ordered by tenant and resource: what its page shows to operators."""
+    return [quota_view(row) for row in Quota.objects.filter(pool_id=pool_id).order_by("tenant_id", "resource")[:limit]]

@@ -1,54 +1,339 @@
-"""Reservations and bookings, read-only."""
+"""Reservations and bookings for operators, who can release and cancel them (OPS-1)."""
+
+from typing import Any
 
 from django.contrib import admin
-from unfold.admin import TabularInline
+from django.http import HttpRequest, HttpResponse
 
-from computeplatform.admin_tools import ReadOnlyAdmin, instant
+from computeplatform.admin_tools import (
+    TABLE_ROWS,
+    Act,
+    OperatedAdmin,
+    Operating,
+    ReadOnlyAdmin,
+    Table,
+    column,
+    duration,
+    instant,
+    known,
+    labelled,
+    length,
+    link,
+    linked,
+    list_of,
+    named,
+    names_of,
+    offered,
+    prettied,
+    ranged,
+    register_kind,
+    span,
+    state,
+    table,
+    unbroken,
+    utc,
+    window,
+)
+from computeplatform.api.calls import Actor
+from fleet import queries as fleet
+from fleet.contracts import ADMINISTER_FLEET, FLEET, places_of
+from iam.operations.operators import OperatorAct, authorise
+from quotas.queries import live_lines
+from reservations import queries
+from reservations.domain import states
+from reservations.domain.requests import BINDINGS
 from reservations.models import Booking, Reservation
+from reservations.operations import ending
+
+register_kind("reservation", "reservations_reservation")
+register_kind("booking", "reservations_booking")
+
+TENANT = linked("tenant_id", "tenant")
+POOL = linked("pool_id", "pool")
+CREATOR = linked("creator_id", "principal", "created by")
+ALL_STATES = sorted(states.VISIBLE) + sorted(states.DRAFT_STATES)
 
 
-class BookingInline(TabularInline):  # type: ignore[misc]
-    """What the reservation holds."""
+def _devices(row: Reservation) -> str:
+    each = f"{row.count} {row.device_class}{' ' + row.profile if row.profile else ''}"
+    return f"{each} on each of {row.nodes} nodes" if row.nodes > 1 else each
 
-    model = Booking
-    extra = 0
-    can_delete = False
-    fields = ("node_id", "units", "devices", "planned", "during", "billed")
-    readonly_fields = fields
 
-    def has_add_permission(self, *_: object) -> bool:
-        """Bookings are made by placement."""
-        return False
+def _devices_in_short(row: Reservation) -> Any:
+    return unbroken(f"{row.nodes} × {row.count} {row.device_class}")
+
+
+def _asked_window(row: Reservation) -> str:
+    start = f"from {utc(row.requested_starts_at)}" if row.requested_starts_at is not None else "from now on"
+    end = f"for {length(row.duration)}" if row.duration is not None else f"until {utc(row.requested_ends_at)}"
+    before = f", to start before {utc(row.start_before)}" if row.start_before is not None else ""
+    return f"{start}, {end}{before}"
+
+
+def _cost(row: Reservation) -> str:
+    return f"{row.estimated_cost} {row.currency}".strip()
+
+
+DEVICES = column("what", "devices", _devices)
+IN_SHORT = column("what_in_short", "nodes × devices", _devices_in_short, ordering="count")
+WINDOW = column("window", "window", lambda row: window(row.starts_at, row.ends_at), ordering="starts_at")
+PERIOD = column("period", "window", lambda row: span(row.starts_at, row.ends_at))
+STATE = labelled("state")
+
+
+# --- What operators can do --------------------------------------------------------------------------------------------
+
+
+def _foresee_release(row: Reservation) -> str:
+    match row.state:
+        case states.PENDING:
+            return "is cancelled; its quota is given back"
+        case states.PLACED:
+            return f"is released before it starts; {_devices(row)} and its quota are given back"
+        case states.BINDING | states.ACTIVE:
+            return f"is released now: its workloads lose {_devices(row)}, its quota is given back"
+        case states.RELEASED | states.CANCELLED:
+            return "has ended already; nothing changes"
+        case _:
+            return "is refused: it was not admitted"
+
+
+def _foresee_cancel(row: Reservation) -> str:
+    match row.state:
+        case states.PENDING:
+            return "is cancelled; its quota is given back"
+        case states.PLACED:
+            return f"is cancelled; {_devices(row)} and its quota are given back"
+        case states.CANCELLED:
+            return "is cancelled already; nothing changes"
+        case states.BINDING | states.ACTIVE:
+            return "is refused: it has started; release ends it"
+        case states.RELEASED:
+            return "is refused: it has ended"
+        case _:
+            return "is refused: it was not admitted"
+
+
+def _release(row: Reservation, by: Operating) -> str:
+    actor = _allowed(row, by, "reservations/release")
+    ending.release(tenant_id=row.tenant_id, reservation_id=row.id, by=actor, now=by.context.time)
+    return _outcome(row)
+
+
+def _cancel(row: Reservation, by: Operating) -> str:
+    actor = _allowed(row, by, "reservations/cancel")
+    ending.cancel(tenant_id=row.tenant_id, reservation_id=row.id, by=actor, now=by.context.time)
+    return _outcome(row)
+
+
+def _allowed(row: Reservation, by: Operating, method: str) -> Actor:
+    """Decided on the fleet: a principal of the platform is nobody in the reservation's tenant (docs/adr/0006)."""
+    act = OperatorAct(
+        operator_id=by.operator_id,
+        method=method,
+        subject_type="compute-reservation",
+        subject_id=row.id,
+        tenant_id=row.tenant_id,
+        reason=by.reason,
+    )
+    return authorise(act, ADMINISTER_FLEET, FLEET, context=by.context)
+
+
+def _outcome(row: Reservation) -> str:
+    return f"is {queries.visible(tenant_id=row.tenant_id, reservation_id=row.id).state}"
+
+
+RELEASE = Act(
+    name="release",
+    title="Release",
+    question="Release: they end now, whatever runs on them, and cannot be brought back.",
+    foresee=_foresee_release,
+    perform=_release,
+)
+CANCEL = Act(
+    name="cancel",
+    title="Cancel",
+    question="Cancel: those that have not started are withdrawn, and cannot be brought back.",
+    foresee=_foresee_cancel,
+    perform=_cancel,
+)
+
+
+# --- Pages ------------------------------------------------------------------------------------------------------------
 
 
 @admin.register(Reservation)
-class ReservationAdmin(ReadOnlyAdmin):
+class ReservationAdmin(OperatedAdmin):
     """Every reservation, drafts too."""
 
-    list_display = (
-        "id",
-        "tenant_id",
-        "state",
-        "reason",
-        "pool_id",
-        "device_class",
-        "count",
-        "nodes",
-        instant("starts_at"),
-        instant("ends_at"),
-        instant("created_at"),
+    subject_type = "reservation"
+    act_columns = (linked("id", "reservation", "reservation"), TENANT, POOL, STATE, WINDOW)
+    list_display = ("id", "name", TENANT, STATE, "reason", POOL, IN_SHORT, WINDOW, CREATOR, instant("created_at"))
+    list_filter = (
+        known("state", ALL_STATES),
+        named("pool_id", "pool"),
+        named("tenant_id", "tenant"),
+        known("device_class", ["gpu", "mig", "slot"]),
+        known("binding", BINDINGS),
+        "spot",
     )
-    list_filter = ("state", "device_class", "binding", "spot", "pool_id")
-    search_fields = ("id", "tenant_id", "creator_id", "name", "idempotency_key")
+    search_fields = ("=id", "=tenant_id", "=creator_id", "name", "=idempotency_key", "=pool_id")
     ordering = ("-created_at", "-id")
-    inlines = (BookingInline,)
+    actions = ("release_selected", "cancel_selected")
+    actions_detail = ("release", "cancel")
+    fieldsets = (
+        (None, {"fields": ["id", "name", TENANT, POOL, STATE, "reason", DEVICES, PERIOD, CREATOR, prettied("labels")]}),
+        (
+            "Asked for",
+            {
+                "fields": [
+                    column("asked_window", "window", _asked_window),
+                    "sharing",
+                    "binding",
+                    "spot",
+                    "priority",
+                    duration("lease_seconds", "lease", seconds=True),
+                    "max_cost",
+                ]
+            },
+        ),
+        (
+            "Times",
+            {
+                "classes": ["collapse"],
+                "fields": [
+                    instant("created_at"),
+                    instant("pending_since"),
+                    instant("starts_at", "starts"),
+                    instant("binding_since"),
+                    instant("active_at", "active since"),
+                    instant("ends_at", "ends"),
+                    instant("ended_at", "ended"),
+                    instant("changed_at", "last changed"),
+                    instant("due_at", "looked at next"),
+                ],
+            },
+        ),
+        (
+            "Admission",
+            {
+                "classes": ["collapse"],
+                "fields": [
+                    linked("decision_id", "decision"),
+                    "decided",
+                    linked("creator_agent_id", "principal", "agent"),
+                    linked("credential_id", "key", "credential"),
+                    "idempotency_key",
+                    column("cost", "estimated cost", _cost),
+                    "attempts",
+                    instant("call_open_until", "call open until"),
+                    prettied("context", "circumstances"),
+                    prettied("outcome", "answered"),
+                    "version",
+                ],
+            },
+        ),
+    )
+
+    def tables(self, row: Reservation) -> list[Table]:
+        bookings = (linked("id", "booking", "booking"), *RUN)
+        return [
+            _operation(row),
+            _conditions(row),
+            table(
+                "Bookings",
+                Booking,
+                bookings,
+                row.bookings.order_by("node_id", "units", "id"),
+                list_of("reservations_booking", reservation_id=row.id),
+            ),
+            _allocations(row),
+            _charges(row),
+        ]
+
+    @offered("Release…", address="release", icon="stop_circle", danger=True)
+    def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, RELEASE, object_id)
+
+    @offered("Cancel…", address="cancel", icon="cancel")
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, CANCEL, object_id)
+
+    @offered("Release…")
+    def release_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
+        return self.act_on_selected(request, RELEASE)
+
+    @offered("Cancel…")
+    def cancel_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
+        return self.act_on_selected(request, CANCEL)
+
+
+def _operation(row: Reservation) -> Table:
+    """What the platform does for it just now, as callers see it (GET-1)."""
+    headers = ["kind", "status", "step", "attempts", "started", "next try", "finished", "reason"]
+    if row.state not in states.VISIBLE:
+        return Table("Operation", headers, [])
+    now = queries.progress_of(row)["operation"]
+    times = [utc(now.get(name)) for name in ("startedAt", "nextTryAt", "finishedAt")]
+    words = [now["kind"], state(now["status"]), now["step"], now["attempts"]]
+    return Table("Operation", headers, [[*words, *times, now.get("reason") or "-"]])
+
+
+def _conditions(row: Reservation) -> Table:
+    headers = ["condition", "status", "reason", "message", "since"]
+    rows = [[c["type"], c["status"], c["reason"], c["message"], utc(c["lastTransitionAt"])] for c in row.conditions]
+    return Table("Conditions", headers, rows)
+
+
+def _allocations(row: Reservation) -> Table:
+    """What its nodes should hold for it, and what they say they hold."""
+    headers = ["node", "positions", "desired", "observed", "holders", "observed since", "first told to bind", "until"]
+    found = fleet.allocations_of([row.id]).get(row.id, [])[: TABLE_ROWS + 1]
+    names = names_of(("node", one.node_id) for one in found)
+    rows = [
+        [
+            link("node", one.node_id, names),
+            ", ".join(str(device.position) for device in one.devices),
+            state(one.desired),
+            state(one.observed),
+            one.holders,
+            utc(one.observed_at),
+            utc(one.told_at),
+            utc(one.until),
+        ]
+        for one in found
+    ]
+    return Table("Allocations", headers, rows, list_of("fleet_allocation", reservation_id=row.id))
+
+
+def _charges(row: Reservation) -> Table:
+    rows = [[line.resource, line.amount] for line in live_lines([row.id])]
+    return Table("Charged now", ["resource", "amount"], rows, list_of("quotas_charge", reservation_id=row.id))
+
+
+def _positions(row: Booking) -> str:
+    places = places_of(row.units.lower, row.units.upper)
+    return str(places[0]) if len(places) == 1 else f"{places[0]}–{places[-1]}"
+
+
+PLACE = (linked("node_id", "node"), column("positions", "positions", _positions, ordering="units"), "devices")
+RUN = (
+    *PLACE,
+    ranged("planned", short=True),
+    ranged("during", "blocks", short=True),
+    ranged("billed", short=True),
+)
 
 
 @admin.register(Booking)
 class BookingAdmin(ReadOnlyAdmin):
-    """Runs of units for time ranges."""
+    """Runs of adjacent devices for time ranges."""
 
-    list_display = ("id", "reservation_id", "tenant_id", "pool_id", "node_id", "devices", "units", "during", "billed")
-    list_filter = ("pool_id",)
-    search_fields = ("reservation__id", "tenant_id", "node_id")
+    list_display = ("id", linked("reservation_id", "reservation"), TENANT, POOL, *RUN)
+    list_filter = (named("pool_id", "pool"), named("tenant_id", "tenant"))
+    search_fields = ("=reservation__id", "=tenant_id", "=node_id")
     ordering = ("-id",)
+    fieldsets = (
+        (None, {"fields": [linked("reservation_id", "reservation"), TENANT, POOL, *PLACE, "units"]}),
+        ("When", {"fields": [ranged("planned"), ranged("during", "blocks"), ranged("billed")]}),
+    )

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from django.db.models import Q, QuerySet
 
 from computeplatform.clock import compute_now
-from computeplatform.db.locks import claim_rows, lock_rows
+from computeplatform.db.locks import Line, claim_rows, lock_rows
 from fleet.contracts import PoolView
 from fleet.locks import lock_pools
 from reservations.domain import states
@@ -17,13 +17,15 @@ BY_CALL = ("call_open_until", "id")
 BY_RANK = ("-priority", "created_at", "id")
 
 
-def lock_pool(pool_id: str, *, now: int) -> tuple[PoolView, int]:
-    """The pool, locked, and the time to go on with.
+def lock_pool(pool_id: str, *, now: int, line: Line | None = None) -> tuple[PoolView, int]:
+    """The pool, locked, and the time to go on with; the place in the line of those who wait for it is left.
 
     The lock may have been waited for. Placing at the time before would start a window in the past, and find devices
     taken that have become free meanwhile; so this is the one place below the edges that reads the clock.
     """
     pool = lock_pools([pool_id])[pool_id]
+    if line:
+        line.leave()
     return pool, max(now, compute_now())
 
 

@@ -1,48 +1,67 @@
-"""What every app's admin pages share: rows that nobody edits here, and readable times (OPS-1)."""
+"""What every app's operators' pages share (OPS-1): rows that nobody edits, readable values, acts that ask first."""
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
+from computeplatform.admin_tools.acts import Act, OperatedAdmin, Operating, offered
+from computeplatform.admin_tools.filters import known, named
+from computeplatform.admin_tools.objects import link, list_of, lists, names_of, register_kind, some
+from computeplatform.admin_tools.pages import TABLE_ROWS, ReadOnlyAdmin, Table, cell, decisions_of, table
+from computeplatform.admin_tools.shown import (
+    column,
+    duration,
+    instant,
+    labelled,
+    length,
+    linked,
+    moment,
+    names_on,
+    own_page,
+    preformatted,
+    prettied,
+    pretty,
+    ranged,
+    span,
+    state,
+    states,
+    unbroken,
+    utc,
+    window,
+)
 
-from django.contrib import admin
-from django.db.models import Model
-from django.http import HttpRequest
-from unfold.admin import ModelAdmin
-
-
-class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
-    """Shows rows. Changes go through operations, whose callers are the API and, later, actions on these pages."""
-
-    list_per_page = 50
-    show_full_result_count = False  # a count of a large table costs more than the page
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-
-def utc(milliseconds: int | None) -> str:
-    """An instant as people read it; empty for none."""
-    if milliseconds is None:
-        return ""
-    try:
-        at = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has must not take the page down
-        return f"{milliseconds} ms"
-    return at.strftime("%Y-%m-%d\u00a0%H:%M:%S\u00a0UTC")
-
-
-def instant(column: str, label: str | None = None) -> Callable[[Any], str]:
-    """A display of an epoch-milliseconds column, sortable by it: ``list_display = ["id", instant("created_at")]``."""
-
-    @admin.display(description=label or column.removesuffix("_at").replace("_", " "), ordering=column)
-    def show(row: Any) -> str:
-        return utc(getattr(row, column))
-
-    show.__name__ = f"{column}_utc"
-    return show
+__all__ = [
+    "TABLE_ROWS",
+    "Act",
+    "OperatedAdmin",
+    "Operating",
+    "ReadOnlyAdmin",
+    "Table",
+    "cell",
+    "column",
+    "decisions_of",
+    "duration",
+    "instant",
+    "known",
+    "labelled",
+    "length",
+    "link",
+    "linked",
+    "list_of",
+    "lists",
+    "moment",
+    "named",
+    "names_of",
+    "names_on",
+    "offered",
+    "own_page",
+    "preformatted",
+    "prettied",
+    "pretty",
+    "ranged",
+    "register_kind",
+    "some",
+    "span",
+    "state",
+    "states",
+    "table",
+    "unbroken",
+    "utc",
+    "window",
+]

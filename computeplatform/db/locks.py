@@ -3,11 +3,13 @@
 Each app's own lock helpers call these, sorted by key, and never go back a level.
 """
 
+import contextlib
+import hashlib
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TypeVar
 
-from django.db import connection
+from django.db import Error, connection
 from django.db.models import Model, QuerySet
 
 M = TypeVar("M", bound=Model)
@@ -28,6 +30,45 @@ def try_advisory_lock(name: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [zlib.crc32(name.encode())])
         return bool(cursor.fetchone()[0])
+
+
+class Line:
+    """The one place in a line; whoever holds it leaves it as soon as its turn has come, before it reads."""
+
+    def __init__(self, key: int) -> None:
+        self._key = key
+        self._standing = True
+
+    def leave(self) -> None:
+        """Let somebody else stand there. Once is enough."""
+        if self._standing:
+            self._standing = False
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [self._key])
+
+
+@contextlib.contextmanager
+def in_line(name: str) -> Iterator[Line | None]:
+    """Stand in the line ``name`` while a lock is waited for; None if somebody stands there already.
+
+    For work that is found in rows: whoever stands there has still to read, so it sees what was committed before this
+    call, and a second one need not wait too. Otherwise everything that may wait would wait for one held lock. The
+    place belongs to the session, since it is given up in the middle of a transaction.
+    """
+    key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
+        free = bool(cursor.fetchone()[0])
+    if not free:
+        yield None
+        return
+    line = Line(key)
+    try:
+        yield line
+    finally:
+        # A connection that is gone has taken its place with it.
+        with contextlib.suppress(Error):
+            line.leave()
 
 
 def notify(channel: str, payloads: Collection[str]) -> None:

@@ -19,6 +19,12 @@ def after(*, tenant_id: str, sequence: int, types: Collection[str], limit: int) 
     return [as_json(row) for row in rows[:limit]]
 
 
+def history(*, subject_type: str, subject_id: str, limit: int) -> list[Event]:
+    """What has happened to one object, newest first, stamped or not: for operators, whoever's the object is."""
+    rows = Event.objects.filter(subject_type=subject_type, subject_id=subject_id)
+    return list(rows.order_by("-subject_version", "-position")[:limit])
+
+
 def as_json(event: Event) -> dict[str, Any]:
     """One event on the wire; empty members are left out."""
     shown = {

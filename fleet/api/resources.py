@@ -3,11 +3,9 @@
 from typing import Any
 
 from computeplatform.api.calls import Call, Resource, tenant_resource
-from fleet.contracts import PLATFORM, PoolView
+from fleet.contracts import FLEET, PLATFORM, PoolView
 from fleet.errors import NodeNotFound, PoolNotFound
 from fleet.queries import node_exists, pools_by_id, visible_pool
-
-FLEET = Resource("compute-fleet", "fleet", PLATFORM, {"tenantId": PLATFORM})
 
 
 def pool_resource(pool: PoolView) -> Resource:

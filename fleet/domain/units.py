@@ -34,3 +34,9 @@ def positions_in(base: int, lower: int, upper: int) -> range:
     if lower >= upper:
         return range(0)
     return range((lower - base) // UNITS_PER_POSITION, (upper - base - 1) // UNITS_PER_POSITION + 1)
+
+
+def places_of(lower: int, upper: int) -> range:
+    """The positions that a run touches, whatever node it is on: every span begins at a multiple of its length."""
+    base = lower - lower % UNITS_PER_NODE
+    return positions_in(base, lower, upper)

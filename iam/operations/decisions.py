@@ -31,12 +31,13 @@ Reference = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Question:
-    """One decision to be made for a call."""
+    """One decision to be made for a call. ``note`` stands in its entry beside the circumstances; it decides nothing."""
 
     caller: Caller
     action: str
     resource: Resource
     context: CallContext
+    note: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,7 @@ def _row(decision_id: str, question: Question, judgement: Judgement) -> Decision
     }
     if address := entities.readable_ip(context.source_ip):
         circumstances["sourceIp"] = address
+    circumstances |= question.note
     return Decision(
         id=decision_id,
         tenant_id=subject.tenant_id,

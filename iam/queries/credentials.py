@@ -1,13 +1,14 @@
 """What a credential amounts to at this moment: one query, everything that authentication and decisions need."""
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from django.db.models import QuerySet
 
 from computeplatform.api.calls import Caller
+from computeplatform.db.compiled import Compiled
 from computeplatform.errors import Unauthenticated
 from iam.contracts import Subject
 from iam.models import ApiKey
@@ -40,6 +41,10 @@ _FIELDS = {
 }
 
 
+# Asked at every call.
+_BY_PREFIX = Compiled(lambda *, prefix: ApiKey.objects.filter(prefix=prefix).values_list(*_FIELDS.values()), "prefix")
+
+
 @dataclass(frozen=True)
 class Credential:
     """A key as it was read: who it makes the caller, and when its use was last noted."""
@@ -50,7 +55,7 @@ class Credential:
 
 def credential(prefix: str, digest: str, *, now: int) -> Credential:
     """The credential whose token has this prefix and hash; raises Unauthenticated, always in the same words."""
-    row = next(iter(_rows(ApiKey.objects.filter(prefix=prefix))), None)
+    row = next((_named(found) for found in _BY_PREFIX.rows(prefix=prefix)), None)
     matches = hmac.compare_digest(row["digest"] if row else _NOBODY, digest)
     if row is None or not matches or not _usable(row, now):
         raise Unauthenticated
@@ -83,7 +88,11 @@ def subject_of(caller: Caller) -> Subject:
 
 
 def _rows(keys: QuerySet[ApiKey]) -> list[dict[str, Any]]:
-    return [dict(zip(_FIELDS, row, strict=True)) for row in keys.values_list(*_FIELDS.values())]
+    return [_named(row) for row in keys.values_list(*_FIELDS.values())]
+
+
+def _named(row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(_FIELDS, row, strict=True))
 
 
 def _usable(row: dict[str, Any], now: int) -> bool:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import partial
 
 from computeplatform.api.calls import CallContext, Caller, system_actor
-from computeplatform.db.locks import notify
+from computeplatform.db.locks import Line, in_line, notify
 from computeplatform.db.retry import in_transaction
 from computeplatform.errors import AccessDenied, InvalidInput, Refusal, Unauthenticated
 from computeplatform.parking import CHANNEL
@@ -53,15 +53,18 @@ class Report:
 def admit_pool(pool_id: str, *, now: int) -> Report:
     """Bring up to ``BATCH`` due drafts of the pool as far as they go.
 
-    A draft at which this fails is answered INTERNAL_ERROR and rests; the others go on without it.
+    A draft at which this fails is answered INTERNAL_ERROR and rests; the others go on without it. Where another pass
+    waits for the pool's lock already, that one admits what this one has decided: a pool that is held up must not hold
+    all workers.
     """
-    decide = partial(decide_drafts, pool_id=pool_id, now=now)
-    admit = partial(admit_decided, pool_id=pool_id, now=now)
     due = partial(queries.open_draft_ids, pool_id=pool_id, now=now, limit=BATCH)
-    return Report(
-        isolated(decide, due=partial(due, decided=False), give_up=_answer_failed),
-        isolated(admit, due=partial(due, decided=True), give_up=_answer_failed),
-    )
+    decide = partial(decide_drafts, pool_id=pool_id, now=now)
+    decided = isolated(decide, due=partial(due, decided=False), give_up=_answer_failed)
+    with in_line(f"admission:{pool_id}") as line:
+        if line is None:
+            return Report(decided)
+        admit = partial(admit_decided, pool_id=pool_id, now=now, line=line)
+        return Report(decided, isolated(admit, due=partial(due, decided=True), give_up=_answer_failed))
 
 
 def _answer_failed(reservation_id: str) -> None:
@@ -125,9 +128,9 @@ def price(row: Reservation, pool: PoolView, *, now: int) -> None:
 
 
 @in_transaction
-def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None) -> int:
+def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None, line: Line | None = None) -> int:
     """Charge, then place or leave pending, every allowed draft of the pool, in one transaction under its lock."""
-    pool, now = locks.lock_pool(pool_id, now=now)
+    pool, now = locks.lock_pool(pool_id, now=now, line=line)
     rows = locks.claim_drafts(pool_id=pool_id, decided=True, now=now, limit=BATCH, only=only)
     if not rows:
         return 0

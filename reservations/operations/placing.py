@@ -5,7 +5,7 @@ from functools import partial
 
 from computeplatform.api.calls import Actor, system_actor
 from computeplatform.conditions import Condition, from_json, to_json, with_condition, without_condition
-from computeplatform.db.locks import notify
+from computeplatform.db.locks import Line, in_line, notify
 from computeplatform.db.retry import in_transaction
 from computeplatform.parking import CHANNEL
 from computeplatform.wakes import wake
@@ -55,12 +55,17 @@ def place_admitted(rows: Sequence[Reservation], pool: PoolView, changes: Changes
 
 
 def place_waiting(pool_id: str, *, now: int) -> None:
-    """Try everything that waits in the pool; one at which that fails waits on, and the others go on without it."""
-    isolated(
-        partial(place_pending, pool_id=pool_id, now=now),
-        due=partial(queries.pending_ids, pool_id=pool_id, limit=PASS_LIMIT),
-        give_up=_leave_waiting,
-    )
+    """Try everything that waits in the pool; one at which that fails waits on, and the others go on without it.
+
+    Where another pass waits for the pool's lock already, that one does it.
+    """
+    with in_line(f"placement:{pool_id}") as line:
+        if line is not None:
+            isolated(
+                partial(place_pending, pool_id=pool_id, now=now, line=line),
+                due=partial(queries.pending_ids, pool_id=pool_id, limit=PASS_LIMIT),
+                give_up=_leave_waiting,
+            )
 
 
 def _leave_waiting(reservation_id: str) -> None:
@@ -68,9 +73,9 @@ def _leave_waiting(reservation_id: str) -> None:
 
 
 @in_transaction
-def place_pending(*, pool_id: str, now: int, only: Collection[str] | None = None) -> int:
+def place_pending(*, pool_id: str, now: int, only: Collection[str] | None = None, line: Line | None = None) -> int:
     """Try everything that waits in the pool, in the order of REC-3; returns how many were placed."""
-    pool, now = locks.lock_pool(pool_id, now=now)
+    pool, now = locks.lock_pool(pool_id, now=now, line=line)
     rows = locks.claim_pending(pool_id=pool_id, limit=PASS_LIMIT, only=only)
     if not rows:
         return 0

@@ -48,5 +48,6 @@ def test_a_run_names_its_positions_and_stays_in_its_node(first, count, number):
         return
     lower, upper = units.run_of(base, first, count)
     assert list(units.positions_in(base, lower, upper)) == list(range(first, first + count))
+    assert units.places_of(lower, upper) == units.positions_in(base, lower, upper)
     assert base <= lower < upper <= units.unit_base(number + 1)
     assert (lower, upper) == (units.units_of(base, first)[0], units.units_of(base, first + count - 1)[1])

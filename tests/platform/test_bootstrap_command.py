@@ -2,7 +2,6 @@
 
 from io import StringIO
 
-import pytest
 from django.core.management import call_command
 
 from iam.models import Tenant
