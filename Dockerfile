@@ -29,4 +29,4 @@ RUN python -m compileall -q . && python manage.py collectstatic --no-input --ver
 USER 10001
 EXPOSE 8000
 CMD ["granian", "--interface", "asgi", "--loop", "uvloop", "--no-ws", "--host", "0.0.0.0", "--port", "8000", \
-     "--log-level", "warning", "computeplatform.asgi:application"]
+     "--log-level", "warning", "--workers-kill-timeout", "12", "computeplatform.asgi:application"]

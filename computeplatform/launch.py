@@ -28,6 +28,8 @@ HOST = "127.0.0.1"
 READY_SECONDS = 120.0
 # Between SIGTERM and SIGKILL: a parked call may last 30 s, but workers and calls are safe to cut at any line.
 STOP_SECONDS = 15
+# Parked calls are released at once; what still runs after this long is cut. The server's own default has no limit.
+WEB_STOP = ("--workers-kill-timeout", "12")
 QUEUES = "admission,placement,reconcile,delivery,maintenance"
 WORKER_CHILDREN = 4  # so that slow deliveries and reconciliations leave a child for admissions
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -111,7 +113,17 @@ def processes(options: argparse.Namespace, folder: Path, port: int) -> dict[str,
     """The command line of every part, by name."""
     binaries = Path(sys.executable).parent
     celery = [str(binaries / "celery"), "--quiet", "-A", "computeplatform.celery:app"]
-    web = [str(binaries / "granian"), "--interface", "asgi", "--loop", "uvloop", "--no-ws", "--log-level", "warning"]
+    web = [
+        str(binaries / "granian"),
+        "--interface",
+        "asgi",
+        "--loop",
+        "uvloop",
+        "--no-ws",
+        "--log-level",
+        "warning",
+        *WEB_STOP,
+    ]
     parts = {
         "web": [*web, "--host", HOST, "--port", str(port), "computeplatform.asgi:application"],
         "beat": [*celery, "beat", "--pidfile="],

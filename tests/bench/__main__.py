@@ -2,32 +2,31 @@
 
 import statistics
 import sys
+from itertools import chain
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.bench import http, placement
-from tests.bench.samples import Samples
 
 
 def main() -> int:
     """Measure, then print."""
-    found: list[Samples] = [*placement.measure(), *http.measure()]
-    table = Table(title="Milliseconds: median of the rounds, and their range")
-    for heading in ("what", "p50", "p50 range", "p99", "p99 range", "per second"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for samples in found:
-        table.add_row(samples.name, *_figures(samples))
-    Console(width=120).print(table)
+    table = Table(title="Milliseconds and calls per second: median of the rounds (lowest-highest)")
+    for heading in ("what", "p50", "p99", "per second", ""):
+        table.add_column(heading, justify="left" if heading in ("what", "") else "right", no_wrap=True)
+    for samples in chain(placement.measure(), http.measure()):
+        table.add_row(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), samples.note)
+        print(samples.name, file=sys.stderr)
+    Console(width=130).print(table)
     return 0
 
 
-def _figures(samples: Samples) -> list[str]:
-    def of(values: list[float]) -> tuple[str, str]:
-        return f"{statistics.median(values):.2f}", f"{min(values):.2f}-{max(values):.2f}"
-
-    rates = [f"{statistics.median(samples.rates):.0f}"] if samples.rates else [""]
-    return [*of(samples.percentiles(50)), *of(samples.percentiles(99)), *rates]
+def _of(values: list[float], places: int) -> str:
+    if not values:
+        return ""
+    middle, low, high = (f"{v:.{places}f}" for v in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low}-{high})"
 
 
 if __name__ == "__main__":

@@ -1,95 +1,153 @@
-"""Creates and gets over HTTP against a whole installation of its own: web, worker, beat, PostgreSQL, Valkey."""
+"""Calls over HTTP against a whole installation of its own, measured by wrk."""
 
-import itertools
+import contextlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
-from typing import Any
-from urllib.parse import urlsplit
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
 
 from computeplatform.demo.stage import Stage, own_stage
-from computeplatform.launch import BASE_DIR
+from computeplatform.launch import BASE_DIR, WEB_STOP, free_port
+from computeplatform.servers import end_process, running_urls
+from tests.bench.loaded import NODES, LoadedPool, plain_commits
 from tests.bench.samples import Samples
 
-HOUR = 3_600_000
 ROUNDS = 3
-SECONDS = 4.0
-
-_keys = itertools.count()
+SECONDS = 5
+CLIENTS = (1, 16)
+LIVE = (0, 1_000, 5_000)
+SCRIPT = Path(__file__).with_name("wrk.lua")
 
 
 def measure() -> Iterator[Samples]:
-    """With one client and with sixteen."""
+    """The server itself, a bare view, then creates, gets and lists with more and more live reservations."""
+    if not shutil.which("wrk"):
+        sys.exit("make bench needs wrk (Debian: apt-get install wrk).")
     with own_stage(BASE_DIR / ".local" / "bench") as stage:
-        for clients in (1, 16):
-            yield _rounds(f"create, {clients} clients", stage, clients, _create)
-        for clients in (1, 16):
-            yield _rounds(f"get, {clients} clients", stage, clients, _get)
+        urls = running_urls(stage.state_dir)
+        begun = time.perf_counter()
+        pool = LoadedPool(urls["DATABASE_URL"], stage.platform.pool_id)
+        pool.prepare_bare()
+        print(f"set-up of {NODES} nodes: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
+        yield from _floor(stage, urls)
+        for live in LIVE:
+            pool.fill(live)
+            for clients in CLIENTS:
+                yield _rounds(f"create, {clients} clients, {live} live", stage, pool, clients, "reservations/create")
+        yield _rounds("get, 1 clients", stage, pool, 1, "reservations/get")
+        yield _while_creating("get, 1 clients, while 4 create", stage, pool)
+        yield _rounds("list of 50, 1 clients", stage, pool, 1, "reservations/list")
 
 
-def _rounds(name: str, stage: Stage, clients: int, call: "Call") -> Samples:
+def _floor(stage: Stage, urls: dict[str, str]) -> Iterator[Samples]:
+    for clients in CLIENTS:
+        samples = Samples(f"plain one-row commits, {clients} connections")
+        for _ in range(ROUNDS):
+            done = plain_commits(urls["DATABASE_URL"], clients=clients, seconds=2)
+            samples.rates.append(done / 2)
+        yield samples
+    with _bare(stage, urls) as address:
+        for clients in CLIENTS:
+            samples = Samples(f"bare Django view, one row, {clients} clients")
+            for _ in range(ROUNDS):
+                _add(samples, _wrk(f"{address}/bare", "none", '{"idempotencyKey": "%s"}', clients))
+            yield samples
+
+
+@contextlib.contextmanager
+def _bare(stage: Stage, urls: dict[str, str]) -> Iterator[str]:
+    port = free_port(0)
+    command = [str(Path(sys.executable).parent / "granian"), "--interface", "asgi", "--loop", "uvloop", "--no-ws"]
+    command += [*WEB_STOP, "--log-level", "warning", "--port", str(port), "computeplatform.asgi:application"]
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.bench.bare_settings", "SECRET_KEY": "bench", "HTTPS_ONLY": "off"}
+    process = subprocess.Popen(command, cwd=BASE_DIR, env=os.environ | urls | settings, stdout=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _until_there(f"{address}/nothing")
+        yield address
+    finally:
+        end_process(process)
+
+
+def _until_there(url: str) -> None:
+    late = time.monotonic() + 30
+    while time.monotonic() < late:
+        try:
+            urlopen(url).close()
+        except OSError as error:
+            if getattr(error, "code", None) == 404:
+                return
+            time.sleep(0.05)
+    raise TimeoutError(url)
+
+
+def _rounds(name: str, stage: Stage, pool: LoadedPool, clients: int, method: str) -> Samples:
     samples = Samples(name)
     for _ in range(ROUNDS):
-        begun = time.perf_counter()
-        with ThreadPoolExecutor(clients) as pool:
-            parts = [pool.submit(_client, stage, call, begun + SECONDS) for _ in range(clients)]
-            durations = [value for part in parts for value in part.result()]
-        samples.rounds.append(durations)
-        samples.rates.append(len(durations) / (time.perf_counter() - begun))
+        pool.empty_of_calls()
+        _add(samples, _call(stage, method, clients))
     return samples
 
 
-Call = Callable[[Stage, "Client"], None]
+def _while_creating(name: str, stage: Stage, pool: LoadedPool) -> Samples:
+    samples = Samples(name)
+    for _ in range(ROUNDS):
+        pool.empty_of_calls()
+        creating = _start(*_addressed(stage, "reservations/create"), 4, SECONDS + 1)
+        _add(samples, _call(stage, "reservations/get", 1))
+        creating.communicate()
+    return samples
 
 
-class Client:
-    """One kept connection of the platform's administrator, on plain sockets: it must cost less than it measures."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._connection = HTTPConnection(urlsplit(stage.base_url).netloc, timeout=60)
-        token = stage.platform.token
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self.reservation_id = ""
-
-    def post(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """Call a method; raises AssertionError for anything but success."""
-        body = json.dumps({"tenantId": "platform"} | fields)
-        self._connection.request("POST", f"/api/compute/{method}", body, self._headers)
-        answer = self._connection.getresponse()
-        text = answer.read()
-        assert answer.status == 200, text
-        return dict(json.loads(text)["data"])
+def _call(stage: Stage, method: str, clients: int) -> dict[str, float]:
+    return _wrk(*_addressed(stage, method), clients)
 
 
-def _client(stage: Stage, call: Call, until: float) -> list[float]:
-    client = Client(stage)
-    durations = []
-    while (begun := time.perf_counter()) < until:
-        call(stage, client)
-        durations.append((time.perf_counter() - begun) * 1000)
-    return durations
-
-
-def _create(stage: Stage, client: Client) -> None:
-    """One GPU for an hour, each at another time, so that most find a place."""
-    number = next(_keys)
-    starts_at = int(time.time() * 1000) + (1 + number % 2_000) * HOUR
-    client.post(
-        "reservations/create",
-        {
+def _addressed(stage: Stage, method: str) -> tuple[str, str, str]:
+    """Address, token and body of a call; creates are for an hour, some of them later."""
+    fields: dict[str, object] = {"tenantId": "platform"}
+    if method == "reservations/create":
+        fields |= {
             "poolId": stage.platform.pool_id,
             "devices": {"class": "gpu", "count": 1},
-            "startsAt": starts_at,
             "durationSeconds": 3600,
-            "idempotencyKey": f"bench-{number}",
-        },
-    )
+            "startsAt": int(time.time() * 1000) + 3_600_000,
+            "idempotencyKey": "%s",
+        }
+    elif method == "reservations/get":
+        fields["reservationId"] = "res_bench1"
+    else:
+        fields["scope"] = "all"
+    return f"{stage.base_url}/api/compute/{method}", stage.platform.token, json.dumps(fields)
 
 
-def _get(stage: Stage, client: Client) -> None:
-    """The same reservation again and again."""
-    if not client.reservation_id:
-        client.reservation_id = client.post("reservations/list", {"limit": 1})["reservations"][0]["id"]
-    client.post("reservations/get", {"reservationId": client.reservation_id})
+def _wrk(url: str, token: str, body: str, clients: int) -> dict[str, float]:
+    return _result(_start(url, token, body, clients, SECONDS))
+
+
+def _start(url: str, token: str, body: str, clients: int, seconds: int) -> subprocess.Popen[str]:
+    base, _, path = url.partition("/api/") if "/api/" in url else url.rpartition("/")
+    path = f"/api/{path}" if "/api/" in url else f"/{path}"
+    options = ["--threads", "1", "--connections", str(clients), "--duration", f"{seconds}s", "--timeout", "30s"]
+    command = ["wrk", *options, "--script", str(SCRIPT), base, "--", path, token, body, uuid.uuid4().hex[:8]]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _result(process: subprocess.Popen[str]) -> dict[str, float]:
+    out, _ = process.communicate()
+    line = next(line for line in out.splitlines() if line.startswith("RESULT "))
+    return dict(json.loads(line.removeprefix("RESULT ")))
+
+
+def _add(samples: Samples, result: dict[str, float]) -> None:
+    samples.p50.append(result["p50"])
+    samples.p99.append(result["p99"])
+    samples.rates.append(result["calls"] / result["seconds"])
+    if result["failed"]:
+        samples.note = f"{result['failed']:.0f} of {result['calls']:.0f} failed"
