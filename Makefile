@@ -10,8 +10,8 @@ SERVERS := $(PY) -m computeplatform.servers run --throwaway --state-dir .local/t
 # More words for pytest, as in: make test ARGS="tests/fleet -k lease"
 ARGS ?=
 
-.PHONY: setup demo up test bench test-browser test-kubectl check lint types contracts migrations clauses lock lock-check \
-        secrets clean
+.PHONY: setup demo up test bench test-browser test-kubectl test-pg15 check lint types contracts migrations clauses \
+        lock lock-check secrets clean
 
 setup: $(STAMP)
 
@@ -34,12 +34,17 @@ demo: setup
 test: setup
 	@$(SERVERS) $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
-# These two need a browser, and kubectl, on the machine.
+# These two need more on the machine: Chromium (on the path, or named in CHROMIUM), and kubectl.
 test-browser: setup
-	@$(SERVERS) $(PY) -m pytest -m browser $(ARGS)
+	@$(SERVERS) $(PY) -m pytest -m browser tests/browser $(ARGS)
 
 test-kubectl: setup
 	@$(SERVERS) $(PY) -m pytest -m kubectl $(ARGS)
+
+# On the oldest PostgreSQL that is supported, which the machine has to have: migrations, constraints, locks, races.
+test-pg15: setup
+	@$(PY) -m tests.fire.postgres15 $(SERVERS) $(PY) -m pytest -n 2 --dist loadgroup \
+	  $(addprefix tests/,kernel/test_database.py kernel/test_events.py quotas fleet reservations journeys/test_workers.py) $(ARGS)
 
 check: lint types contracts migrations test
 

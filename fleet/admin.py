@@ -38,6 +38,7 @@ from fleet.domain.pools import DEVICE_CLASSES
 from fleet.models import Allocation, Device, Node, Offer, Pool, Taint
 from fleet.operations import nodes as operations
 from iam.operations.operators import OperatorAct, authorise
+from quotas.contracts import maximum
 from quotas.queries import quotas_of_pool
 
 
@@ -131,8 +132,9 @@ class PoolAdmin(ReadOnlyAdmin):
     def tables(self, row: Pool) -> list[Table]:
         offers = row.offers.filter(withdrawn_at=None).order_by("tenant_id")
         quotas = [
-            [link("tenant", q.tenant_id, {}), link("quota", q.id, {("quota", q.id): q.resource}), q.used, q.max]
-            for q in quotas_of_pool(pool_id=row.id, limit=TABLE_ROWS + 1)
+            [link("tenant", one.tenant_id, {}), link("quota", one.id, {("quota", one.id): one.resource})]
+            + [one.used, maximum(one.max)]
+            for one in quotas_of_pool(pool_id=row.id, limit=TABLE_ROWS + 1)
         ]
         return [
             table(
@@ -180,7 +182,7 @@ def _cordon(node: Node, by: Operating) -> str:
     operations.cordon_node(
         node_id=node.id, reason=by.reason, version=None, by=_allowed(node, by, "nodes/cordon"), now=by.context.time
     )
-    return "is cordoned"
+    return "cordoned"
 
 
 def _uncordon(node: Node, by: Operating) -> str:

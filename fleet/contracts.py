@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 
 from computeplatform.api.calls import Resource
 from fleet.domain.policy import PerGpu, Policy, Price
-from fleet.domain.units import places_of, positions_in, run_of
+from fleet.domain.units import UNITS_PER_NODE, UNITS_PER_POSITION, places_of, positions_in, run_of
 from iam.contracts import PLATFORM
 
 __all__ = [
     "ADMINISTER_FLEET",
     "FLEET",
     "PLATFORM",
+    "UNITS_PER_NODE",
+    "UNITS_PER_POSITION",
     "AllocatedDevice",
     "AllocationView",
     "DeviceDetail",

@@ -24,6 +24,25 @@ WHERE (%(pools)s::text[] IS NULL OR a.pool_id = ANY(%(pools)s))
 GROUP BY 1, 2 HAVING count(DISTINCT a.reservation_id) > 1 ORDER BY 1, 2
 """
 
+_UNKNOWN = """
+SELECT 'pool ' || p.id, p.tenant_id, '' FROM fleet_pool p
+WHERE (%(pools)s::text[] IS NULL OR p.id = ANY(%(pools)s)) AND p.tenant_id NOT IN (SELECT id FROM iam_tenant)
+UNION ALL
+SELECT 'offer ' || o.id, o.tenant_id, p.tenant_id FROM fleet_offer o JOIN fleet_pool p ON p.id = o.pool_id
+WHERE (%(pools)s::text[] IS NULL OR p.id = ANY(%(pools)s))
+  AND (o.tenant_id = p.tenant_id OR o.tenant_id NOT IN (SELECT id FROM iam_tenant)) ORDER BY 1
+"""
+_SILENT = """
+SELECT id, state FROM fleet_node
+WHERE (%(pools)s::text[] IS NULL OR pool_id = ANY(%(pools)s))
+  AND state <> 'registered' AND (session = 0 OR boot_id = '' OR last_heartbeat_at IS NULL) ORDER BY id
+"""
+_OUTSIDE = """
+SELECT d.node_id, d.position, n.positions FROM fleet_device d JOIN fleet_node n ON n.id = d.node_id
+WHERE (%(pools)s::text[] IS NULL OR n.pool_id = ANY(%(pools)s))
+  AND d.retired_at IS NULL AND d.position >= n.positions ORDER BY 1, 2
+"""
+
 
 def _rows(sql: str, pools: Collection[str] | None) -> list[tuple[object, ...]]:
     with connection.cursor() as cursor:
@@ -50,3 +69,24 @@ def device_bound_once(pools: Collection[str] | None) -> Iterable[tuple[str, str]
     """No node reported one whole GPU bound for two reservations (NOD-8)."""
     for node_id, position, count in _rows(_SHARED, pools):
         yield f"{node_id}/{position}", f"bound for {count} reservations"
+
+
+@invariant("fleet.tenants-are-there")
+def tenants_are_there(pools: Collection[str] | None) -> Iterable[tuple[str, str]]:
+    """Pools are owned by tenants, and offered to tenants other than their owner."""
+    for subject, tenant_id, owner in _rows(_UNKNOWN, pools):
+        yield str(subject), f"is of {tenant_id}, " + ("the owner" if tenant_id == owner else "who is no tenant")
+
+
+@invariant("fleet.nodes-have-spoken")
+def nodes_have_spoken(pools: Collection[str] | None) -> Iterable[tuple[str, str]]:
+    """A node is no more than registered until its software has opened a session (NOD-1, NOD-9)."""
+    for node_id, state in _rows(_SILENT, pools):
+        yield str(node_id), f"is {state}, but its software never spoke"
+
+
+@invariant("fleet.devices-have-places")
+def devices_have_places(pools: Collection[str] | None) -> Iterable[tuple[str, str]]:
+    """A node's GPUs are at its positions, so their units are its own."""
+    for node_id, position, positions in _rows(_OUTSIDE, pools):
+        yield f"{node_id}/{position}", f"the node has {positions} positions"

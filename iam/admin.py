@@ -21,6 +21,7 @@ from computeplatform.admin_tools import (
     lists,
     moment,
     named,
+    names_on,
     own_page,
     preformatted,
     prettied,
@@ -261,24 +262,29 @@ def _policies(decision: Decision) -> Any:
     return "\n".join(shown) or "-"
 
 
-def _operator(decision: Decision) -> Any:
-    """What an operator did in the admin, in one line."""
-    act = decision.context.get("operator")
-    if not act:
-        return "-"
+def _act(decision: Decision) -> dict[str, Any] | None:
+    """What an operator did in the admin, where that is what was decided."""
+    return decision.context.get("operator")  # type: ignore[no-any-return]
+
+
+def _resource(decision: Decision) -> Any:
+    """What was decided on; of an operator's act what it was done to, for all of them are decided on the fleet."""
+    act = _act(decision)
+    if act is None:
+        return link(_kind_of_resource(decision), decision.resource_id, names_on(decision))
     subject = act["subject"]
     kind = KIND_OF_RESOURCE.get(subject["type"], "")
     what = link(kind, subject["id"], {(kind, subject["id"]): subject["id"]})
-    return format_html("{}: {} of {} ({})", act["username"], act["method"], what, subject["tenantId"])
+    return format_html("{} {} of {}", act["method"], what, subject["tenantId"])
 
 
 def _why(decision: Decision) -> str:
-    return decision.context.get("operator", {}).get("reason") or "-"
+    act = _act(decision)
+    return f"{act['username']}: {act['reason']}" if act else "-"
 
 
-RESOURCE = linked("resource_id", _kind_of_resource, "resource")
+RESOURCE = column("resource", "resource", _resource, linked=("resource_id", _kind_of_resource))
 REQUEST = column("request", "request", lambda decision: decisions_of(decision.request_id), ordering="request_id")
-OPERATOR = column("operator", "operator's act", _operator)
 
 
 @admin.register(Decision)
@@ -292,7 +298,6 @@ class DecisionAdmin(ReadOnlyAdmin):
         linked("agent_id", "principal", "agent"),
         "action",
         RESOURCE,
-        OPERATOR,
     ]
     list_filter = [
         known("outcome", OUTCOMES),
@@ -314,7 +319,7 @@ class DecisionAdmin(ReadOnlyAdmin):
     fieldsets = [
         (None, {"fields": ["id", instant("at", "at"), labelled("outcome"), "reason", "action", TENANT]}),
         ("Who", {"fields": [PRINCIPAL, "principal_kind", linked("agent_id", "principal", "agent"), KEY_LINK, REQUEST]}),
-        ("What", {"fields": ["resource_type", RESOURCE, OPERATOR, column("why", "operator's reason", _why)]}),
+        ("What", {"fields": ["resource_type", RESOURCE, column("why", "operator", _why)]}),
         ("Why", {"fields": [column("statements", "determining statements", _policies), prettied("errors")]}),
         (
             "As it was",

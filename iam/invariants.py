@@ -7,7 +7,7 @@ from django.db.models import Count, F, Max, Q
 
 from computeplatform.invariants import invariant
 from iam.contracts import PLATFORM, TENANT_ADMIN
-from iam.models import ApiKey, Policy, Principal, Tenant
+from iam.models import ApiKey, Operator, Policy, Principal, Tenant
 
 
 @invariant("iam.platform-has-admin")
@@ -55,3 +55,11 @@ def sponsors(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
     agents = Principal.objects.filter(kind="agent")
     for row in agents.filter(~Q(sponsor__tenant_id=F("tenant_id")) | ~Q(sponsor__kind="user")):
         yield row.id, "has a sponsor that is no user of its tenant"
+
+
+@invariant("iam.operator-tenant")
+def operators(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """Who signs in to the admin acts as a user of the platform (OPS-1)."""
+    rows = Operator.objects.exclude(principal=None)
+    for row in rows.filter(~Q(principal__tenant_id=PLATFORM) | ~Q(principal__kind="user")):
+        yield row.get_username(), "acts as somebody who is no user of the platform"

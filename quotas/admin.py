@@ -5,6 +5,7 @@ from django.contrib import admin
 from computeplatform.admin_tools import (
     ReadOnlyAdmin,
     Table,
+    column,
     instant,
     known,
     linked,
@@ -13,6 +14,7 @@ from computeplatform.admin_tools import (
     register_kind,
     table,
 )
+from quotas.contracts import maximum
 from quotas.models import Charge, Quota
 
 register_kind("quota", "quotas_quota")
@@ -21,17 +23,18 @@ register_kind("charge", "quotas_charge")
 TENANT = linked("tenant_id", "tenant")
 POOL = linked("pool_id", "pool")
 RESERVATION = linked("reservation_id", "reservation")
+MAX = column("max_text", "max", lambda quota: maximum(quota.max), ordering="max")
 RESOURCES = ["gpu", "slot", "vcpu", "memoryGiB"]  # and mig:<profile>, which the search finds
 
 
 @admin.register(Quota)
 class QuotaAdmin(ReadOnlyAdmin):
     subject_type = "quota"
-    list_display = ["id", TENANT, POOL, "resource", "used", "max", "version"]
+    list_display = ["id", TENANT, POOL, "resource", "used", MAX, "version"]
     list_filter = [known("resource", RESOURCES), named("tenant_id", "tenant"), named("pool_id", "pool")]
     search_fields = ["=tenant_id", "=pool_id", "=id", "=resource"]
     ordering = ["tenant_id", "pool_id", "resource"]
-    fieldsets = [(None, {"fields": ["id", TENANT, POOL, "resource", "used", "max", "version"]})]
+    fieldsets = [(None, {"fields": ["id", TENANT, POOL, "resource", "used", MAX, "version"]})]
 
     def tables(self, row: Quota) -> list[Table]:
         of_this = {"tenant_id": row.tenant_id, "pool_id": row.pool_id, "resource": row.resource}

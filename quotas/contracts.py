@@ -7,6 +7,11 @@ from dataclasses import dataclass
 UNLIMITED = 2**53 - 1
 
 
+def maximum(limit: int) -> str:
+    """A maximum as people read it."""
+    return "no limit" if limit >= UNLIMITED else str(limit)
+
+
 @dataclass(frozen=True)
 class ChargeLine:
     """One resource charged for one reservation, until it is refunded. Amounts are whole units of the resource."""

@@ -12,6 +12,7 @@ from computeplatform.admin_tools import (
     Operating,
     ReadOnlyAdmin,
     Table,
+    at,
     column,
     duration,
     instant,
@@ -51,6 +52,7 @@ register_kind("booking", "reservations_booking")
 TENANT = linked("tenant_id", "tenant")
 POOL = linked("pool_id", "pool")
 CREATOR = linked("creator_id", "principal", "created by")
+DECISION = linked("decision_id", "decision")
 ALL_STATES = sorted(states.VISIBLE) + sorted(states.DRAFT_STATES)
 
 
@@ -127,7 +129,7 @@ def _cancel(row: Reservation, by: Operating) -> str:
 
 
 def _allowed(row: Reservation, by: Operating, method: str) -> Actor:
-    """Decided on the fleet: a principal of the platform is nobody in the reservation's tenant (docs/adr/0006)."""
+    """Decided on the fleet: a principal of the platform is nobody in the reservation's tenant (docs/adr/0010)."""
     act = OperatorAct(
         operator_id=by.operator_id,
         method=method,
@@ -140,7 +142,7 @@ def _allowed(row: Reservation, by: Operating, method: str) -> Actor:
 
 
 def _outcome(row: Reservation) -> str:
-    return f"is {queries.visible(tenant_id=row.tenant_id, reservation_id=row.id).state}"
+    return queries.visible(tenant_id=row.tenant_id, reservation_id=row.id).state
 
 
 RELEASE = Act(
@@ -182,7 +184,24 @@ class ReservationAdmin(OperatedAdmin):
     actions = ("release_selected", "cancel_selected")
     actions_detail = ("release", "cancel")
     fieldsets = (
-        (None, {"fields": ["id", "name", TENANT, POOL, STATE, "reason", DEVICES, PERIOD, CREATOR, prettied("labels")]}),
+        (
+            None,
+            {
+                "fields": [
+                    "id",
+                    "name",
+                    TENANT,
+                    POOL,
+                    STATE,
+                    "reason",
+                    DEVICES,
+                    PERIOD,
+                    CREATOR,
+                    DECISION,
+                    prettied("labels"),
+                ]
+            },
+        ),
         (
             "Asked for",
             {
@@ -219,7 +238,6 @@ class ReservationAdmin(OperatedAdmin):
             {
                 "classes": ["collapse"],
                 "fields": [
-                    linked("decision_id", "decision"),
                     "decided",
                     linked("creator_agent_id", "principal", "agent"),
                     linked("credential_id", "key", "credential"),
@@ -274,14 +292,14 @@ def _operation(row: Reservation) -> Table:
     if row.state not in states.VISIBLE:
         return Table("Operation", headers, [])
     now = queries.progress_of(row)["operation"]
-    times = [utc(now.get(name)) for name in ("startedAt", "nextTryAt", "finishedAt")]
+    times = [at(now.get(name)) for name in ("startedAt", "nextTryAt", "finishedAt")]
     words = [now["kind"], state(now["status"]), now["step"], now["attempts"]]
     return Table("Operation", headers, [[*words, *times, now.get("reason") or "-"]])
 
 
 def _conditions(row: Reservation) -> Table:
     headers = ["condition", "status", "reason", "message", "since"]
-    rows = [[c["type"], c["status"], c["reason"], c["message"], utc(c["lastTransitionAt"])] for c in row.conditions]
+    rows = [[c["type"], c["status"], c["reason"], c["message"], at(c["lastTransitionAt"])] for c in row.conditions]
     return Table("Conditions", headers, rows)
 
 
@@ -297,9 +315,9 @@ def _allocations(row: Reservation) -> Table:
             state(one.desired),
             state(one.observed),
             one.holders,
-            utc(one.observed_at),
-            utc(one.told_at),
-            utc(one.until),
+            at(one.observed_at),
+            at(one.told_at),
+            at(one.until),
         ]
         for one in found
     ]

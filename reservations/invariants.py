@@ -6,7 +6,9 @@ from typing import Any
 from django.db import connection
 
 from computeplatform.invariants import invariant
-from reservations.domain.states import BOOKED, LIVE, TERMINAL
+from fleet.contracts import UNITS_PER_NODE, UNITS_PER_POSITION
+from reservations.domain.states import BOOKED, DRAFT_STATES, LIVE, TERMINAL
+from reservations.events import OF_STATE, PENDING, PLACED
 
 Found = Iterator[tuple[str, str]]
 Pools = Collection[str] | None
@@ -32,15 +34,15 @@ def _scope(pools: Pools) -> dict[str, Any]:
 _CHARGES = """
 WITH expected AS (
     SELECT id AS reservation_id, CASE device_class WHEN 'mig' THEN 'mig:' || profile ELSE device_class END AS resource,
-        count * nodes AS amount
+        tenant_id, pool_id, count * nodes AS amount
     FROM reservations_reservation
     WHERE state = ANY(%(live)s) AND (%(all)s OR pool_id = ANY(%(pools)s))
 ), charged AS (
-    SELECT reservation_id, resource, amount FROM quotas_charge
+    SELECT reservation_id, resource, tenant_id, pool_id, amount FROM quotas_charge
     WHERE refunded_at IS NULL AND (%(all)s OR pool_id = ANY(%(pools)s))
 )
 SELECT reservation_id, resource, coalesce(e.amount, 0), coalesce(c.amount, 0)
-FROM expected e FULL JOIN charged c USING (reservation_id, resource)
+FROM expected e FULL JOIN charged c USING (reservation_id, resource, tenant_id, pool_id)
 WHERE e.amount IS DISTINCT FROM c.amount
 """
 
@@ -109,16 +111,16 @@ SELECT id, state FROM reservations_reservation
 WHERE (%(all)s OR pool_id = ANY(%(pools)s)) AND (
     (state = 'denied' AND outcome IS NULL) OR (state = ANY(%(live)s) AND outcome IS NULL)
     OR (state = 'draft' AND call_open_until IS NULL AND outcome IS NULL)
-    OR (state = ANY(%(live)s) AND due_at IS NULL)
+    OR (state = ANY(%(live)s)) <> (due_at IS NOT NULL)
 )
 """
 
 
 @invariant("reservations.answered")
 def answered(pools: Pools) -> Found:
-    """What is past the draft, refused or resting has an answer, and what lives is due some time."""
+    """What is past the draft, refused or resting has an answer; what lives is due some time, and nothing else is."""
     for reservation_id, state in _rows(_DRAFTS, _scope(pools)):
-        yield reservation_id, f"is {state} without an answer or a next look"
+        yield reservation_id, f"is {state} without an answer, or its next look is not that of its state"
 
 
 _ALLOCATIONS = """
@@ -140,9 +142,9 @@ def allocations(pools: Pools) -> Found:
 
 _ACCESS = """
 SELECT r.id, r.decision_id, d.outcome FROM reservations_reservation r
-LEFT JOIN iam_decision d ON d.id = r.decision_id
+LEFT JOIN iam_decision d ON d.id = r.decision_id AND d.resource_id = r.id AND d.tenant_id = r.tenant_id
 WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND (
-    (r.state NOT IN ('draft', 'denied', 'awaiting-confirmation') AND d.outcome IS DISTINCT FROM 'allow')
+    ((r.decided OR r.state NOT IN ('draft', 'denied', 'awaiting-confirmation')) AND d.outcome IS DISTINCT FROM 'allow')
     OR (r.state = 'denied' AND d.outcome IS DISTINCT FROM 'deny')
 )
 """
@@ -152,4 +154,115 @@ WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND (
 def decided(pools: Pools) -> Found:
     """Whatever was admitted was allowed, and whatever is denied was refused, by a decision in the audit log (CRE-1)."""
     for reservation_id, decision_id, outcome in _rows(_ACCESS, _scope(pools)):
-        yield reservation_id, f"has decision {decision_id or 'none'} with outcome {outcome}"
+        yield reservation_id, f"has decision {decision_id or 'none'} on it with outcome {outcome}"
+
+
+# A key's row has its own history; the types beside those of states (extended, ending, …) say nothing of the state.
+_HISTORY = """
+SELECT r.id, r.state, r.version, h.count, h.first, h.last, h.latest FROM reservations_reservation r
+CROSS JOIN LATERAL (
+    SELECT count(*), (array_agg(e.type ORDER BY e.subject_version))[1] AS first, max(e.subject_version) AS latest,
+        (array_agg(e.type ORDER BY e.subject_version DESC))[1] AS last, count(DISTINCT e.subject_version) AS versions
+    FROM computeplatform_event e
+    WHERE e.subject_type = 'reservation' AND e.subject_id = r.id AND e.type = ANY(%(types)s)
+        AND e.tenant_id = r.tenant_id
+) AS h
+WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND CASE WHEN r.state = ANY(%(internal)s) THEN h.count > 0
+    ELSE h.last IS DISTINCT FROM 'reservation.' || r.state OR h.first <> ALL(%(first)s) OR h.versions <> h.count
+        OR h.latest > r.version END
+"""
+
+
+@invariant("reservations.history")
+def history(pools: Pools) -> Found:
+    """The events of a reservation tell its way: admitted once, one event per move, the last one its state (CRE-17)."""
+    types = {"types": sorted(OF_STATE.values()), "internal": sorted(DRAFT_STATES), "first": [PLACED, PENDING]}
+    for reservation_id, state, version, count, first, last, latest in _rows(_HISTORY, _scope(pools) | types):
+        told = f"{count} events from {first} to {last} (version {latest})"
+        yield reservation_id, f"is {state} at version {version}; its history has {told}"
+
+
+_TIMES = """
+SELECT id, state, starts_at, ends_at FROM reservations_reservation
+WHERE (%(all)s OR pool_id = ANY(%(pools)s)) AND (
+    (state = 'pending') <> (pending_since IS NOT NULL AND state <> ALL(%(terminal)s))
+    OR (state IN ('binding', 'active') AND binding_since IS NULL) OR (state = 'active' AND active_at IS NULL)
+    OR (state = ANY(%(booked)s)
+        AND (starts_at < coalesce(requested_starts_at, created_at) OR starts_at >= start_before))
+)
+"""
+
+
+@invariant("reservations.times")
+def times(pools: Pools) -> Found:
+    """Each state has its time, and a window begins when its caller allowed (CRE-16)."""
+    for reservation_id, state, starts_at, ends_at in _rows(_TIMES, _scope(pools)):
+        yield reservation_id, f"is {state} in [{starts_at}, {ends_at}), which its own times do not allow"
+
+
+_FOREIGN = """
+SELECT b.reservation_id, b.id, b.node_id FROM reservations_booking b
+JOIN reservations_reservation r ON r.id = b.reservation_id LEFT JOIN fleet_node n ON n.id = b.node_id
+WHERE (%(all)s OR b.pool_id = ANY(%(pools)s) OR r.pool_id = ANY(%(pools)s)) AND (
+    (b.tenant_id, b.pool_id) <> (r.tenant_id, r.pool_id) OR n.id IS NULL
+    OR NOT b.units <@ int8range(n.unit_base, n.unit_base + %(span)s)
+    OR (r.device_class = 'gpu' AND upper(b.units) - lower(b.units) <> b.devices * %(gpu)s)
+)
+"""
+
+
+@invariant("reservations.booking-of-its-node")
+def booking_of_its_node(pools: Pools) -> Found:
+    """A booking is its reservation's, in units of its node, as many as its devices have."""
+    sizes = {"span": UNITS_PER_NODE, "gpu": UNITS_PER_POSITION}
+    for reservation_id, booking_id, node_id in _rows(_FOREIGN, _scope(pools) | sizes):
+        yield reservation_id, f"booking {booking_id} on {node_id} has another tenant, pool, node or number of units"
+
+
+_TERMS = """
+SELECT a.reservation_id, a.node_id, r.state, a.desired, a.until, r.ends_at
+FROM fleet_allocation a LEFT JOIN reservations_reservation r ON r.id = a.reservation_id
+WHERE (%(all)s OR a.pool_id = ANY(%(pools)s)) AND a.desired <> 'withdrawn' AND (
+    r.id IS NULL OR (a.tenant_id, a.pool_id, a.binding) <> (r.tenant_id, r.pool_id, r.binding) OR a.until <> r.ends_at
+    OR (a.desired = 'bound') <> (r.binding <> 'hold' AND r.state IN ('binding', 'active'))
+)
+"""
+
+
+@invariant("reservations.allocation-terms")
+def allocation_terms(pools: Pools) -> Found:
+    """A node is told the reservation's terms: whose it is, until when, and to bind it once it has begun (NOD-2)."""
+    for reservation_id, node_id, state, desired, until, ends_at in _rows(_TERMS, _scope(pools)):
+        told = f"{node_id} is told {desired} until {until}"
+        yield reservation_id, f"is {state or 'nowhere'} until {ends_at}; {told}, or another tenant, pool or binding"
+
+
+_DEVICES = """
+WITH booked AS (
+    SELECT id, placement, starts_at, ends_at FROM reservations_reservation
+    WHERE state = ANY(%(booked)s) AND device_class = 'gpu' AND (%(all)s OR pool_id = ANY(%(pools)s))
+), shown AS (
+    SELECT r.id, p ->> 'nodeId' AS node, (d ->> 'position')::bigint AS position
+    FROM booked r, jsonb_array_elements(r.placement) AS p, jsonb_array_elements(p -> 'devices') AS d
+), told AS (
+    SELECT r.id, a.node_id AS node, (d ->> 'position')::bigint AS position
+    FROM booked r JOIN fleet_allocation a ON a.reservation_id = r.id AND a.desired <> 'withdrawn',
+        jsonb_array_elements(a.devices) AS d
+), held AS (
+    SELECT r.id, b.node_id AS node, position - n.unit_base / %(gpu)s AS position
+    FROM booked r JOIN fleet_node n ON true JOIN reservations_booking b ON b.node_id = n.id AND b.reservation_id = r.id
+        AND b.planned = int8range(r.starts_at, r.ends_at),
+        generate_series(lower(b.units) / %(gpu)s, (upper(b.units) - 1) / %(gpu)s) AS position
+)
+SELECT id, node, position, s.id IS NOT NULL, t.id IS NOT NULL, h.id IS NOT NULL
+FROM shown s FULL JOIN told t USING (id, node, position) FULL JOIN held h USING (id, node, position)
+WHERE s.id IS NULL OR t.id IS NULL OR h.id IS NULL ORDER BY 1, 2, 3
+"""
+
+
+@invariant("reservations.devices")
+def devices(pools: Pools) -> Found:
+    """The devices that callers are shown, that nodes are told and that are booked are the same."""
+    for reservation_id, node_id, position, *there in _rows(_DEVICES, _scope(pools) | {"gpu": UNITS_PER_POSITION}):
+        shown, told, booked = there
+        yield reservation_id, f"{node_id}/{position}: shown {shown}, told to the node {told}, booked {booked}"

@@ -1,6 +1,6 @@
 """What every test gets: an empty Redis, and Celery's current app. The database comes from pytest-django's fixtures."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import redis
@@ -56,6 +56,18 @@ def nobody(db: None) -> None:
     """Not even the platform is there; the test's transaction gives back who was."""
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE iam_tenant, iam_operator CASCADE")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """What `world` does at its end, for every test that may write without it."""
+    outcome = yield
+    fixtures = set(getattr(item, "fixturenames", ()))
+    writes = item.get_closest_marker("django_db") or fixtures & {"db", "transactional_db"}
+    # Nobody reserves what the ledger's tests charge: they ask the ledger's own checks.
+    if writes and "world" not in fixtures and item.path.parent.name != "quotas" and connection.is_usable():
+        assert violations() == []
+    return outcome
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

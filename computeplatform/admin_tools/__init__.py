@@ -5,6 +5,7 @@ from computeplatform.admin_tools.filters import known, named
 from computeplatform.admin_tools.objects import link, list_of, lists, names_of, register_kind, some
 from computeplatform.admin_tools.pages import TABLE_ROWS, ReadOnlyAdmin, Table, cell, decisions_of, table
 from computeplatform.admin_tools.shown import (
+    at,
     column,
     duration,
     instant,
@@ -33,6 +34,7 @@ __all__ = [
     "Operating",
     "ReadOnlyAdmin",
     "Table",
+    "at",
     "cell",
     "column",
     "decisions_of",

@@ -47,7 +47,7 @@ class Act:
     """One thing that operators can do to the objects of a page.
 
     ``name`` is the action's name on its page, ``title`` its button. ``foresee`` says in words what would happen to one
-    object now. ``perform`` asks IAM, does it and says what has become of the object, or raises a Refusal.
+    object now. ``perform`` asks IAM, does it and says in a word what the object is now, or raises a Refusal.
     """
 
     name: str
@@ -147,7 +147,10 @@ def _attempt(request: HttpRequest, act: Act, row: Any, reason: str) -> tuple[int
 
 
 def _in_words(refusal: Refusal, request_id: str) -> str:
-    text = f"{refusal.message.removesuffix('.')}. {refusal.advice}"
+    """What to tell of a refusal: advice that is its own, and the request by which the audit log or the log has more."""
+    text = f"{refusal.message.removesuffix('.')}."
+    if refusal.fix:
+        text += f" {refusal.fix}"
     if refusal.code in ("ACCESS_DENIED", "INTERNAL_ERROR"):
-        return f"{text} The request was {request_id}."
+        text += f" The request was {request_id}."
     return text

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import flatten_fieldsets, label_for_field, lookup_field, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
@@ -14,7 +15,7 @@ from unfold.admin import ModelAdmin
 from unfold.utils import display_for_field
 
 from computeplatform.admin_tools.objects import Names, link, list_of, names_of
-from computeplatform.admin_tools.shown import Column, unbroken, utc
+from computeplatform.admin_tools.shown import Column, at
 from computeplatform.events.models import Event
 from computeplatform.events.queries import history
 
@@ -77,6 +78,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     list_per_page = 50
     show_full_result_count = False  # a count of a large table costs more than the page
     list_fullwidth = True
+    show_facets = ShowFacets.NEVER  # one more count for each choice, over the whole table
     list_disable_select_all = True  # acts are on rows that somebody has seen
     change_form_after_template = "computeplatform/admin/tables.html"
     subject_type = ""
@@ -145,9 +147,9 @@ def history_table(subject_type: str, subject_id: str) -> Table:
 
 
 def _event_cells(row: Event, names: Names) -> list[Any]:
-    at, what = unbroken(utc(row.at)), link("event", row.id, {("event", row.id): row.type})
+    when, what = at(row.at), link("event", row.id, {("event", row.id): row.type})
     by = link("principal", row.actor_id, names)
-    return [at, what, row.subject_version, row.reason or "-", by, decisions_of(row.request_id)]
+    return [when, what, row.subject_version, row.reason or "-", by, decisions_of(row.request_id)]
 
 
 def decisions_of(request_id: str) -> SafeString | str:

@@ -78,6 +78,11 @@ def unbroken(text: str) -> SafeString | str:
     return format_html('<span class="whitespace-nowrap">{}</span>', text)
 
 
+def at(milliseconds: int | None) -> SafeString | str:
+    """An instant, on one line."""
+    return unbroken(utc(milliseconds))
+
+
 def span(lower: int | None, upper: int | None) -> SafeString | str:
     """A half-open period, with its length where it has both ends."""
     if lower is None and upper is None:
@@ -142,7 +147,7 @@ def column(
 def instant(field: str, label: str | None = None) -> Column:
     """A column of epoch milliseconds, sortable by it: ``list_display = ["id", instant("created_at")]``."""
     text = label or field.removesuffix("_at").replace("_", " ")
-    return column(f"{field}_utc", text, lambda row: unbroken(utc(getattr(row, field))), ordering=field)
+    return column(f"{field}_utc", text, lambda row: at(getattr(row, field)), ordering=field)
 
 
 def moment(field: str, label: str | None = None) -> Column:
@@ -150,7 +155,7 @@ def moment(field: str, label: str | None = None) -> Column:
 
     def show(row: Any) -> SafeString | str:
         value = getattr(row, field)
-        return unbroken(utc(round(value.timestamp() * 1000) if value else None))
+        return at(round(value.timestamp() * 1000) if value else None)
 
     return column(f"{field}_utc", label or field.replace("_", " "), show, ordering=field)
 

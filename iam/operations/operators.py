@@ -2,7 +2,7 @@
 
 Isolation keeps that principal out of other tenants, as it should. So an operator's act is decided on what operators
 administer, the fleet, and the entry says beside the question what was done, to what, in whose tenant and why
-(docs/adr/0006).
+(docs/adr/0010).
 """
 
 from dataclasses import dataclass

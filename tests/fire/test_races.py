@@ -11,19 +11,17 @@ import httpx
 import psycopg
 import pytest
 
-from tests.fire.installation import BurningInstallation
+from tests.fire.installation import TWO_OF_EACH, BurningInstallation
 from tests.journeys.installation import Caller, until
 from tests.support.threads import at_once
 from tests.support.world import HOUR, request
 
 pytestmark = pytest.mark.slow
 
-PARTS = ("web", "web2", "beat", "worker1", "worker2", "nodes")
-
 
 @pytest.fixture(autouse=True)
 def _parts(fire: BurningInstallation) -> None:
-    fire.run(PARTS)
+    fire.run(TWO_OF_EACH)
 
 
 def create_at_once(callers: list[Caller], requests: list[dict[str, Any]]) -> list[httpx.Response]:

@@ -118,6 +118,11 @@ BREAK = {
         "UPDATE iam_principal SET kind = 'agent', sponsor_id ="
         " (SELECT id FROM iam_principal WHERE tenant_id = 'globex' LIMIT 1) WHERE name = 'ann'"
     ),
+    "iam.operator-tenant": (
+        "INSERT INTO iam_operator (username, password, first_name, last_name, email, is_superuser, is_staff, is_active,"
+        " date_joined, principal_id) SELECT 'op', '', '', '', '', true, true, true, now(), id"
+        " FROM iam_principal WHERE name = 'ann'"
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.contrib.admin.utils import quote
 from django.contrib.auth import get_user_model
 from django.contrib.messages import get_messages
 from django.test import Client
@@ -37,7 +38,7 @@ def waiting(world: World, running: str) -> str:
 
 def address(row_id: str, act: str) -> str:
     page = "fleet_node" if row_id.startswith("node_") else "reservations_reservation"
-    return reverse(f"admin:{page}_{act}", args=[row_id])
+    return reverse(f"admin:{page}_{act}", args=[quote(row_id)])
 
 
 def confirm(client: Client, row_id: str, act: str, reason: str = "the rack burns") -> Any:
@@ -46,7 +47,8 @@ def confirm(client: Client, row_id: str, act: str, reason: str = "the rack burns
 
 def said(answer: Any) -> list[str]:
     """What the operator is told of this request, on the next page."""
-    return [f"{message.level_tag}: {message.message}" for message in get_messages(answer.wsgi_request)._queued_messages]
+    storage: Any = get_messages(answer.wsgi_request)
+    return [f"{message.level_tag}: {message.message}" for message in storage._queued_messages]
 
 
 def state_of(row_id: str) -> str:
@@ -86,8 +88,8 @@ def test_a_reason_is_one_short_line(operator, running, reason):
 @pytest.mark.clause("OPS-1", "changes go through the operations, in the audit log under the operator's name")
 def test_release_ends_it_and_leaves_a_trail(world, operator, running):
     answer = confirm(operator, running, "release")
-    assert answer.headers["Location"] == reverse("admin:reservations_reservation_change", args=[running])
-    assert said(answer) == [f"success: {running}: is released"]
+    assert answer.headers["Location"] == address(running, "change")
+    assert said(answer) == [f"success: {running}: released"]
     seen = world.ann.api("reservations/get", reservationId=running).data["reservation"]
     assert (seen["state"], seen["reason"]) == ("released", "release")
     assert Quota.objects.get(tenant_id="acme", resource="gpu").used == 0
@@ -107,8 +109,19 @@ def test_release_ends_it_and_leaves_a_trail(world, operator, running):
     assert "the rack burns" not in str(event.data)
 
     found = operator.get(f"/admin/iam/decision/?q={running}").content.decode()
-    assert "op: reservations/release of" in found
-    assert "the rack burns" in operator.get(reverse("admin:iam_decision_change", args=[entry.id])).content.decode()
+    assert "reservations/release <a href" in found
+    assert (
+        "op: the rack burns"
+        in operator.get(reverse("admin:iam_decision_change", args=[quote(entry.id)])).content.decode()
+    )
+
+
+def test_policies_can_be_tried_on_what_operators_did(world, operator, running):
+    confirm(operator, running, "release")
+    text = 'forbid (principal, action == Compute::Action::"compute:fleet:admin", resource);'
+    tried = world.admin.iam("policies/test", name="freeze", text=text, last=1000).data
+    (entry,) = acts()
+    assert [one["after"] for one in tried["changed"] if one["decisionId"] == entry.id] == ["deny"]
 
 
 def test_cancel_is_refused_where_the_api_refuses_it(world, operator, running):
@@ -136,13 +149,13 @@ def test_several_at_once(world, operator, running):
     done = operator.post(LIST, chosen | {"confirmed": "yes", "reason": "no longer needed"})
     assert done.headers["Location"] == LIST
     told = said(done)
-    assert f"success: {pending}: is cancelled" in told
+    assert f"success: {pending}: cancelled" in told
     assert [words for words in told if words.startswith(f"error: {running}: The reservation is active")]
     assert (state_of(pending), state_of(running)) == ("cancelled", "active")
     assert {entry.context["operator"]["subject"]["id"] for entry in acts()} == {running, pending}
 
     again = operator.post(LIST, chosen | {"action": "release_selected", "confirmed": "yes", "reason": "all of it"})
-    assert set(said(again)) == {f"success: {pending}: is cancelled", f"success: {running}: is released"}
+    assert set(said(again)) == {f"success: {pending}: cancelled", f"success: {running}: released"}
 
 
 def test_what_was_named_is_acted_on_whatever_the_filter_hides_by_then(world, operator, running):
@@ -166,23 +179,21 @@ def test_cordon_and_uncordon(world, operator, running):
     assert "takes no new bookings" in operator.get(address(node.id, "cordon")).content.decode()
     assert not Node.objects.get(id=node.id).cordoned
     (told,) = said(confirm(operator, node.id, "cordon", "bad fan"))
-    assert told.endswith("is cordoned")
+    assert told.endswith(": cordoned")
     seen = world.admin("nodes/get", nodeId=node.id).data["node"]
     assert (seen["cordoned"], seen["cordonReason"]) == (True, "bad fan")
     listed = {"action": "uncordon_selected", "_selected_action": [node.id], "confirmed": "yes", "reason": "new fan"}
     operator.post("/admin/fleet/node/", listed)
     assert not world.admin("nodes/get", nodeId=node.id).data["node"]["cordoned"]
-    assert [(entry.context["operator"]["method"], entry.context["operator"]["reason"]) for entry in acts()] == [
-        ("nodes/cordon", "bad fan"),
-        ("nodes/uncordon", "new fan"),
-    ]
+    done = {(entry.context["operator"]["method"], entry.context["operator"]["reason"]) for entry in acts()}
+    assert done == {("nodes/cordon", "bad fan"), ("nodes/uncordon", "new fan")}
     actors = Event.objects.filter(subject_id=node.id, type__in=["node.cordoned", "node.uncordoned"])
     assert {event.actor_id for event in actors} == {acts()[0].principal_id}
 
 
 @pytest.mark.clause("OPS-1", "an operator without a principal looks and does not act")
 def test_an_onlooker_cannot_act(world, onlooker, running):
-    shown = onlooker.get(reverse("admin:reservations_reservation_change", args=[running])).content.decode()
+    shown = onlooker.get(address(running, "change")).content.decode()
     assert "Release" not in shown
     listed = onlooker.get(LIST).content.decode()
     assert "release_selected" not in listed
@@ -248,7 +259,7 @@ def test_a_fault_is_told_of_its_row_and_stops_no_other(world, operator, running,
     Reservation.objects.filter(id=pending).update(conditions={"broken": True})
     chosen = {"action": "release_selected", "_selected_action": [running, pending], "confirmed": "yes", "reason": "x"}
     told = said(operator.post(LIST, chosen))
-    assert f"success: {running}: is released" in told
+    assert f"success: {running}: released" in told
     assert [words for words in told if words.startswith(f"error: {pending}: The platform failed")]
     assert (state_of(running), state_of(pending)) == ("released", "pending")
     Reservation.objects.filter(id=pending).update(conditions=[])

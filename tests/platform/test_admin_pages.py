@@ -78,10 +78,10 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(peopled, operator):
 
 def secrets_of(world: World) -> set[str]:
     """What no page may hold: tokens, and the hashes of whatever was hashed."""
-    people = (world.ann, world.bob, world.gil, world.acme, world.globex)
+    holders: list[Any] = [world.ann, world.bob, world.gil, world.acme, world.globex, *world.nodes]
     return {
         world.admin.token,
-        *(one.api.token for one in (*people, *world.nodes)),
+        *(one.api.token for one in holders),
         *ApiKey.objects.values_list("token_hash", flat=True),
         *Operator.objects.values_list("password", flat=True),
         *Reservation.objects.values_list("digest", flat=True),

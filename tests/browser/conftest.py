@@ -1,0 +1,107 @@
+"""A browser on a whole installation. Whatever a test looks at, the browser has nothing to complain about."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+
+from tests.journeys.installation import Installation
+
+# Headless, for root too, and without calls to its maker.
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SECONDS = 15
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Seeded and running, with a row of everything that the seed does not make."""
+    installed = Installation(tmp_path_factory.mktemp("installation"))
+    installed.ready()
+    platform, acme = installed.platform(), installed.caller("acme", "admin")
+    platform("pools/create", idempotencyKey="spare", name="spare", region="x", gpuModel="x", deviceClass="gpu")
+    text = 'forbid (principal, action == Compute::Action::"compute:pools:create", resource);'
+    assert acme.post("policies/put", service="iam", name="rules", text=text).status_code == 200
+    installed.rows(
+        "INSERT INTO fleet_taint (node_id, key, effect, reason, subjects, since, until)"
+        " SELECT id, 'Inspected', 'NoSchedule', 'looked at', '{}', 1, 2 FROM fleet_node LIMIT 1 RETURNING id"
+    )
+    yield installed
+    installed.end()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, as the machine has it."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.fail("These tests need chromium: install it, or name its path in CHROMIUM.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Complaints:
+    """What a browser reports that its user does not see. ``expected`` are statuses that a test asks for."""
+
+    base_url: str
+    found: list[str] = field(default_factory=list)
+    expected: set[int] = field(default_factory=set)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.found.append(f"{page.url}: {error}"))
+        page.on("request", self._request)
+        page.on("response", self._response)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not (self.expected and "Failed to load resource" in message.text):
+            self.found.append(f"{message.location.get('url')}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.base_url}/", "data:")):
+            self.found.append(f"outside: {request.url}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400 and response.status not in self.expected:
+            self.found.append(f"{response.status}: {response.url}")
+
+
+@pytest.fixture
+def complaints(installation: Installation) -> Iterator[Complaints]:
+    """There are none when the test is over: no error on the console, no refused script, no request to elsewhere."""
+    complaints = Complaints(installation.base_url)
+    yield complaints
+    assert complaints.found == []
+
+
+@pytest.fixture
+def page(browser: Browser, installation: Installation, complaints: Complaints) -> Iterator[Page]:
+    """A fresh browser that nobody has signed in with."""
+    context = browser.new_context(base_url=installation.base_url, viewport={"width": 1500, "height": 1000})
+    context.set_default_timeout(SECONDS * 1000)
+    page = context.new_page()
+    complaints.watch(page)
+    yield page
+    context.close()
+
+
+def sign_in(page: Page, username: str, password: str) -> None:
+    """Through the form, from wherever one is."""
+    page.goto("/admin/")
+    page.get_by_label("Username").fill(username)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_load_state()
+
+
+@pytest.fixture
+def operator(page: Page, installation: Installation) -> Page:
+    """The seed's operator, signed in."""
+    who = installation.credentials["operator"]
+    sign_in(page, who["username"], who["password"])
+    return page
