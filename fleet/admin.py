@@ -131,11 +131,10 @@ class PoolAdmin(ReadOnlyAdmin):
 
     def tables(self, row: Pool) -> list[Table]:
         offers = row.offers.filter(withdrawn_at=None).order_by("tenant_id")
-        quotas = [
-            [link("tenant", one.tenant_id, {}), link("quota", one.id, {("quota", one.id): one.resource})]
-            + [one.used, maximum(one.max)]
-            for one in quotas_of_pool(pool_id=row.id, limit=TABLE_ROWS + 1)
-        ]
+        quotas = []
+        for one in quotas_of_pool(pool_id=row.id, limit=TABLE_ROWS + 1):
+            resource = link("quota", one.id, {("quota", one.id): one.resource})
+            quotas.append([link("tenant", one.tenant_id, {}), resource, one.used, maximum(one.max)])
         return [
             table(
                 "Nodes",

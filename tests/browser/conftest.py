@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    StorageState,
+    ViewportSize,
+    sync_playwright,
+)
 
 from tests.journeys.installation import Installation
 
@@ -79,15 +88,14 @@ def complaints(installation: Installation) -> Iterator[Complaints]:
     assert complaints.found == []
 
 
-@pytest.fixture
-def page(browser: Browser, installation: Installation, complaints: Complaints) -> Iterator[Page]:
-    """A fresh browser that nobody has signed in with."""
-    context = browser.new_context(base_url=installation.base_url, viewport={"width": 1500, "height": 1000})
+def open_page(browser: Browser, complaints: Complaints, state: StorageState | None = None) -> Page:
+    """A browser of its own, signed in with what another has kept, if that is given."""
+    size: ViewportSize = {"width": 1500, "height": 1000}
+    context = browser.new_context(base_url=complaints.base_url, viewport=size, storage_state=state)
     context.set_default_timeout(SECONDS * 1000)
     page = context.new_page()
     complaints.watch(page)
-    yield page
-    context.close()
+    return page
 
 
 def sign_in(page: Page, username: str, password: str) -> None:
@@ -100,8 +108,29 @@ def sign_in(page: Page, username: str, password: str) -> None:
 
 
 @pytest.fixture
-def operator(page: Page, installation: Installation) -> Page:
-    """The seed's operator, signed in."""
-    who = installation.credentials["operator"]
+def page(browser: Browser, complaints: Complaints) -> Iterator[Page]:
+    """A fresh browser that nobody has signed in with."""
+    page = open_page(browser, complaints)
+    yield page
+    page.context.close()
+
+
+@pytest.fixture(scope="session")
+def signed_in(browser: Browser, installation: Installation) -> StorageState:
+    """What a browser keeps of the seed's operator, once signed in."""
+    who, complaints = installation.credentials["operator"], Complaints(installation.base_url)
+    page = open_page(browser, complaints)
     sign_in(page, who["username"], who["password"])
-    return page
+    state = page.context.storage_state()
+    page.context.close()
+    assert complaints.found == []
+    return state
+
+
+@pytest.fixture
+def operator(browser: Browser, complaints: Complaints, signed_in: StorageState) -> Iterator[Page]:
+    """The seed's operator, signed in, at the home page."""
+    page = open_page(browser, complaints, signed_in)
+    page.goto("/admin/")
+    yield page
+    page.context.close()

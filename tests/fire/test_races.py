@@ -115,3 +115,27 @@ def test_a_locked_pool_keeps_nobody_else_waiting(fire: BurningInstallation):
         assert not any(call.done() for call in held)
         holder.rollback()
         assert [outcome(call.result()) for call in held] == ["placed"] * 8
+
+
+@pytest.mark.clause("OPS-3", "what ends in one pool never waits for another one")
+@pytest.mark.clause("REC-2", "on time, whatever else is held up")
+def test_a_pool_that_is_held_up_delays_no_other_end(fire: BurningInstallation):
+    stuck, free = fire.pool(), fire.pool()
+    ends_at = fire.now() + 1_500
+    first, second = fire.callers("acme")
+    asked = [request(pool, endsAt=ends_at) for pool in (stuck, free) for _ in range(3)]
+    ids = []
+    for one in asked:
+        del one["durationSeconds"]
+        ids.append(first("reservations/create", **one)["reservation"]["id"])
+    with psycopg.connect(fire.database_url) as holder:
+        # As a worker would that hangs in the middle of an admission.
+        holder.execute("SELECT 1 FROM quotas_quota WHERE pool_id = %s FOR UPDATE", [stuck])
+        until(lambda: waiting_for(fire, "quotas_quota"))
+        for one in ids[3:]:
+            second.follow(one, "released", seconds=4)
+        assert {fire.story_of(one)["state"] for one in ids[:3]} == {"active"}
+        holder.rollback()
+    for one in ids:
+        first.follow(one, "released")
+        assert fire.story_of(one)["charged"] == 0

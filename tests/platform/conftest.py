@@ -10,7 +10,6 @@ from computeplatform.api.calls import system_actor
 from computeplatform.beat import write_schedule
 from computeplatform.events.outbox import stamp
 from fleet.operations.taints import set_taint
-from iam.models import Principal
 from iam.operations.bootstrap import ensure_operator
 from tests.support.api import settle
 from tests.support.world import World, fresh_key, request
@@ -75,8 +74,3 @@ def sign_in(username: str, principal_id: str, now: int, **client: Any) -> Client
     browser = Client(**client)
     browser.force_login(get_user_model().objects.get(username=username))
     return browser
-
-
-def principal(principal_id: str) -> Principal:
-    """The row of a principal."""
-    return Principal.objects.get(id=principal_id)
