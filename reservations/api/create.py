@@ -51,6 +51,7 @@ def create(call: Call, data: Data, _: None) -> Answer:
     - **Time.** An admission that takes longer than 10 seconds answers UNAVAILABLE with ``details.reservationId``; the
       same key picks it up.
     - **Not served yet:** classes mig and slot, binding kubernetes, ``resources`` and ``dryRun`` are UNSUPPORTED.
+      ``leaseSeconds`` is stored, shown and seen by policies; leases begin to run when ``renew`` is served.
 
     Clauses CRE-1 to CRE-7, CRE-9 to CRE-12, CRE-14, CRE-16 to CRE-18, CRE-20, CRE-21.
     """
