@@ -10,7 +10,7 @@ SERVERS := $(PY) -m computeplatform.servers run --throwaway --state-dir .local/t
 # More words for pytest, as in: make test ARGS="tests/fleet -k lease"
 ARGS ?=
 
-.PHONY: setup demo up test bench test-browser test-kubectl test-pg15 check lint types contracts migrations clauses \
+.PHONY: setup demo up test bench test-browser test-kubectl test-fire test-pg15 check lint types contracts migrations clauses \
         lock lock-check secrets clean
 
 setup: $(STAMP)
@@ -37,6 +37,10 @@ test: setup
 # These two need more on the machine: Chromium (on the path, or named in CHROMIUM), and kubectl.
 test-browser: setup
 	@$(SERVERS) $(PY) -m pytest -m browser tests/browser $(ARGS)
+
+# Kills, outages and crowds, on whole installations that they break and repair.
+test-fire: setup
+	@$(SERVERS) $(PY) -m pytest -m fire tests/fire $(ARGS)
 
 test-kubectl: setup
 	@$(SERVERS) $(PY) -m pytest -m kubectl $(ARGS)
@@ -67,7 +71,7 @@ bench: setup
 	@DJANGO_SETTINGS_MODULE=computeplatform.settings $(PY) -m tests.bench $(ARGS)
 
 clauses: setup
-	@DATABASE_URL=postgresql://unused/x REDIS_URL=redis://unused $(PY) -m pytest --clauses --no-header -qqs $(ARGS)
+	@DATABASE_URL=postgresql://unused/x REDIS_URL=redis://unused $(PY) -m pytest --clauses -m "" --no-header -qqs $(ARGS)
 
 # Both locks in one go: the image installs the runtime part alone, with the same versions. Network needed.
 lock: setup

@@ -54,20 +54,18 @@ def _among(rows: QuerySet[Reservation], only: Collection[str] | None) -> QuerySe
     return rows if only is None else rows.filter(id__in=only)
 
 
-def claim_due(*, now: int, pool_id: str | None, only: str | None, limit: int) -> list[Reservation]:
+def claim_due(*, now: int, pool_id: str | None, woken: bool, only: str | None, limit: int) -> list[Reservation]:
     """What the reconciler has to look at, and nobody else looks at just now."""
-    rows = due_rows(now=now, pool_id=pool_id)
+    rows = due_rows(now=now, pool_id=pool_id, woken=woken)
     if only is not None:
         rows = rows.filter(id=only)
     return claim_rows(rows, limit=limit, order=("due_at", "id"))
 
 
-def due_rows(*, now: int, pool_id: str | None) -> QuerySet[Reservation]:
-    """Rows whose time has come; in one pool also all that are binding, for a node may have reported."""
-    due = Q(due_at__lte=now)
-    if pool_id is None:
-        return Reservation.objects.filter(due)
-    return Reservation.objects.filter(due | Q(state=states.BINDING), pool_id=pool_id)
+def due_rows(*, now: int, pool_id: str | None = None, woken: bool = False) -> QuerySet[Reservation]:
+    """Rows whose time has come, of one pool or of all; ``woken``: also what is binding (a node may have reported)."""
+    rows = Reservation.objects.filter(Q(due_at__lte=now) | Q(state=states.BINDING) if woken else Q(due_at__lte=now))
+    return rows if pool_id is None else rows.filter(pool_id=pool_id)
 
 
 def claim_pending(*, pool_id: str, limit: int, only: Collection[str] | None = None) -> list[Reservation]:

@@ -211,6 +211,12 @@ def pools_with_pending() -> list[str]:
     return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
 
 
-def due_ids(*, now: int, pool_id: str | None, limit: int) -> list[str]:
+def pools_with_due(*, now: int) -> list[str]:
+    """Pools in which the reconciler has something to look at."""
+    return list(due_rows(now=now).order_by("pool_id").values_list("pool_id", flat=True).distinct())
+
+
+def due_ids(*, now: int, pool_id: str, woken: bool, limit: int) -> list[str]:
     """The reservations that the reconciler has to look at, most overdue first."""
-    return list(due_rows(now=now, pool_id=pool_id).order_by("due_at", "id").values_list("id", flat=True)[:limit])
+    rows = due_rows(now=now, pool_id=pool_id, woken=woken).order_by("due_at", "id")
+    return list(rows.values_list("id", flat=True)[:limit])

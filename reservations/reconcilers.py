@@ -6,6 +6,7 @@ from functools import partial
 import structlog
 
 from computeplatform.clock import SECOND, compute_now
+from computeplatform.db.locks import in_line
 from computeplatform.db.ticks import record_tick
 from computeplatform.wakes import clear_mark
 from reservations import queries
@@ -41,7 +42,7 @@ def place(*, pool_id: str) -> None:
 def reconcile(*, pool_id: str) -> None:
     """Do what is due in the pool."""
     clear_mark("reconcile", pool_id)
-    _advance(pool_id=pool_id, now=compute_now())
+    _advance(pool_id, now=compute_now(), woken=True)
 
 
 def admission_tick() -> None:
@@ -72,28 +73,31 @@ def _place(pool_id: str) -> None:
 
 
 def reconcile_tick() -> None:
-    """Do what is due, in every pool."""
+    """Do what is due, pool by pool. One that is held up holds one tick up: the next ones pass it by."""
     now = compute_now()
-    _advance(pool_id=None, now=now)
+    for pool_id in queries.pools_with_due(now=now):
+        with in_line(f"reconcile:{pool_id}") as line:
+            if line is not None:
+                _guarded(partial(_advance, pool_id, now=now), pool_id)
     record_tick("reconcile", now=now)
 
 
-def _advance(*, pool_id: str | None, now: int) -> None:
+def _advance(pool_id: str, *, now: int, woken: bool = False) -> None:
     for _ in range(MAX_PASSES):
         try:
-            report = advance_due(now=now, pool_id=pool_id)
+            report = advance_due(now=now, pool_id=pool_id, woken=woken)
         except Exception:
             # One row must not keep the others from their turn: look at each alone, and push the failing one away.
             log.exception("reconcile_pass_failed", pool_id=pool_id)
-            _advance_singly(now=now, pool_id=pool_id)
+            _advance_singly(pool_id, now=now, woken=woken)
             return
-        # A look at rows with nothing to do yet has pushed their due time on, so the pass ends.
-        if not (report.moved or (pool_id is None and report.seen)):
+        # A look at due rows with nothing to do yet has pushed their time on; one at what is binding changes nothing.
+        if not (report.moved or (report.seen and not woken)):
             return
 
 
-def _advance_singly(*, now: int, pool_id: str | None) -> None:
-    for reservation_id in queries.due_ids(now=now, pool_id=pool_id, limit=SINGLY):
+def _advance_singly(pool_id: str, *, now: int, woken: bool) -> None:
+    for reservation_id in queries.due_ids(now=now, pool_id=pool_id, woken=woken, limit=SINGLY):
         try:
             advance_due(now=now, only=reservation_id)
         except Exception as error:

@@ -71,8 +71,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share an installation run in one process, however many there are."""
+    """Journeys share an installation, so they run in one process; what has a target of its own is marked by its folder."""
     for item in items:
         folder = item.path.parent.name
-        if folder in ("journeys", "fire"):
+        if folder == "journeys":
             item.add_marker(pytest.mark.xdist_group(folder))
+        if folder == "fire":
+            item.add_marker(pytest.mark.fire)

@@ -24,15 +24,9 @@ __all__ = ["app"]
 # Where a step is called from, with the names under which it is looked up there.
 STEPS = {
     "reservations.reconcilers": ("clear_mark", "place_waiting", "advance_due"),
-    "reservations.operations.admission": (
-        "decide_many",
-        "decide_drafts",
-        "charge_each",
-        "place_admitted",
-        "admit_decided",
-    ),
-    "reservations.operations.placing": ("book", "notify"),
-    "reservations.operations.lifecycle": ("_start", "_activate", "_end", "end_rows", "notify"),
+    "reservations.operations.admission": ("decide_many", "decide_drafts", "charge_each", "admit_decided"),
+    "reservations.operations.placing": ("notify",),
+    "reservations.operations.lifecycle": ("_start", "_activate", "end_rows"),
     "reservations.operations.state": ("emit",),
     "fleet.operations.allocations": ("bind", "withdraw"),
     "computeplatform.wakes": ("wake_now",),

@@ -35,13 +35,17 @@ class Report:
 
 
 @in_transaction
-def advance_due(*, now: int, pool_id: str | None = None, only: str | None = None, limit: int = 200) -> Report:
+def advance_due(
+    *, now: int, pool_id: str | None = None, woken: bool = False, only: str | None = None, limit: int = 200
+) -> Report:
     """Do the next thing for up to ``limit`` due reservations (of one pool or the one reservation, if given).
+
+    ``woken``: a node may have reported, so everything that is binding is looked at as well.
 
     Run twice, late, or in two places at once it does the same: rows that somebody else has claimed are skipped, and
     what is done follows from what is stored and reported.
     """
-    rows = locks.claim_due(now=now, pool_id=pool_id, only=only, limit=limit)
+    rows = locks.claim_due(now=now, pool_id=pool_id, woken=woken, only=only, limit=limit)
     if not rows:
         return Report()
     pools = fleet.pools_by_id({row.pool_id for row in rows})

@@ -59,7 +59,6 @@ def made(answer: Any) -> dict[str, Any]:
         f"after {ADMISSION}.decide_many",  # the decision is not committed yet
         f"after {ADMISSION}.decide_drafts",  # it is
         f"after {ADMISSION}.charge_each",
-        f"after {ADMISSION}.place_admitted",
         "after reservations.operations.state.emit",  # all is written, nothing is committed
         f"after {ADMISSION}.admit_decided",  # all is committed, and the loop has not heard of it
     ],
@@ -96,7 +95,6 @@ def test_killed_before_the_wake(fire: BurningInstallation, ann: Caller):
     "step",
     [
         f"before {LOOPS}.place_waiting",
-        f"after {PLACING}.book",
         f"before {PLACING}.notify",
         f"after {LOOPS}.place_waiting",
     ],
@@ -124,7 +122,6 @@ def test_killed_while_placing(fire: BurningInstallation, ann: Caller, step: str)
         f"after {LIFECYCLE}._start",
         "after fleet.operations.allocations.bind",
         f"after {LIFECYCLE}._activate",
-        f"before {LIFECYCLE}.notify",
         f"after {LOOPS}.advance_due",
     ],
 )
@@ -139,9 +136,7 @@ def test_killed_while_starting(fire: BurningInstallation, ann: Caller, step: str
 
 @pytest.mark.clause("REC-2", "a worker killed at every step of an end: another does the same, and as of the same time")
 @pytest.mark.clause("REC-5", "refunded once, whoever dies meanwhile")
-@pytest.mark.parametrize(
-    "step", [f"before {LIFECYCLE}._end", f"after {LIFECYCLE}.end_rows", "after fleet.operations.allocations.withdraw"]
-)
+@pytest.mark.parametrize("step", [f"after {LIFECYCLE}.end_rows", "after fleet.operations.allocations.withdraw"])
 def test_killed_while_ending(fire: BurningInstallation, ann: Caller, step: str):
     pool = fire.pool()
     with one_worker_dies(fire, step):

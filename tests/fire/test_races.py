@@ -111,7 +111,7 @@ def test_a_locked_pool_keeps_nobody_else_waiting(fire: BurningInstallation):
         for _ in range(10):
             started = time.monotonic()
             assert outcome(second.post("reservations/create", **request(free))) in ("placed", "pending")
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 4, "it waited for the lock"
         assert not any(call.done() for call in held)
         holder.rollback()
         assert [outcome(call.result()) for call in held] == ["placed"] * 8
@@ -133,7 +133,7 @@ def test_a_pool_that_is_held_up_delays_no_other_end(fire: BurningInstallation):
         holder.execute("SELECT 1 FROM quotas_quota WHERE pool_id = %s FOR UPDATE", [stuck])
         until(lambda: waiting_for(fire, "quotas_quota"))
         for one in ids[3:]:
-            second.follow(one, "released", seconds=4)
+            second.follow(one, "released", seconds=10)
         assert {fire.story_of(one)["state"] for one in ids[:3]} == {"active"}
         holder.rollback()
     for one in ids:

@@ -68,7 +68,10 @@ class Up:
             self._process = subprocess.Popen(
                 words, cwd=BASE_DIR, env=environment(folder), stdout=log, stderr=log, **user.popen
             )
-        until(lambda: "\nready " in self._log.read_text() or self._process.poll() is not None, seconds=STARTING_SECONDS)
+        until(
+            lambda: "\nready " in self._log.read_text() or self._process.poll() is not None,
+            seconds=2 * STARTING_SECONDS,
+        )
         assert self._process.poll() is None, self._log.read_text()
         self.credentials: Any = json.loads((folder / "credentials.json").read_text())
         self.http = client(self.credentials["baseUrl"])

@@ -71,7 +71,13 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(peopled, operator):
     some = [page_of(model.objects.order_by("pk").first()) for model in MODELS]
     before = {address: queries(operator, address) for address in ["/admin/", *lists, *some]}
     grow(peopled)
-    assert {address: queries(operator, address) for address in before} == before
+    # Not equal: what a first look fills (content types, sessions) a second one finds.
+    more = {
+        address: (before[address], found)
+        for address in before
+        if (found := queries(operator, address)) > before[address]
+    }
+    assert more == {}
     assert max(before[address] for address in ["/admin/", *lists]) <= LIST_QUERIES
     assert max(before[address] for address in some) <= PAGE_QUERIES
 
