@@ -71,7 +71,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Journeys share an installation, so they run in one process; what has a target of its own is marked by its folder."""
+    """Journeys share an installation, so they run in one process; a folder with a target of its own is marked."""
     for item in items:
         folder = item.path.parent.name
         if folder == "journeys":
