@@ -141,8 +141,7 @@ def assert_unavailable(answer: httpx.Response) -> None:
 @pytest.mark.clause("API-7", "PostgreSQL away while creates run: UNAVAILABLE, and the same key continues later")
 @pytest.mark.clause("CRE-6", "each key once, however often it was sent to a database that came and went")
 @pytest.mark.clause("OPS-3", "PostgreSQL stopped, and killed: web, workers and beat come back by themselves")
-@pytest.mark.parametrize("n", range(6))
-def test_postgresql_goes_and_comes_while_creates_run(fire: BurningInstallation, n):
+def test_postgresql_goes_and_comes_while_creates_run(fire: BurningInstallation):
     pool, starts_at, enough = fire.pool(gpus=64), fire.now() + HOUR, threading.Event()
     creators = [Creator(fire.caller("acme"), pool, starts_at, enough) for _ in range(4)]
     mine = Creator(fire.caller("globex"), pool, starts_at, enough)
