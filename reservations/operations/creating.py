@@ -28,6 +28,7 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     reservation_id = drafts.reservation_id(call, key)
     digest = request_digest(request.compared())
     row = queries.by_key(reservation_id)
+    is_first = row is None
     if row is None:
         pool = _checked_pool(call, request)
         drafts.store_draft(call=call, key=key, request=request, digest=digest, pool=pool)
@@ -36,13 +37,15 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
         assert row is not None  # noqa: S101 - a stored key is not forgotten within a call
     if row.digest != digest or request.sharing not in ("", row.sharing):
         raise ReservationKeyReused(row.id)
-    if row.state == states.DENIED:
-        raise KeyRefused
-    if row.state != states.DRAFT:
-        return queries.standing(row)
-    if row.call_open_until is None or row.call_open_until <= call.now:
-        pool = _checked_pool(call, request)
-        drafts.reopen_draft(call=call, reservation=row, request=request, pool=pool)
+    # What a first call's draft has come to meanwhile is its answer, and never opened again for another decision.
+    if not is_first:
+        if row.state == states.DENIED:
+            raise KeyRefused
+        if row.state != states.DRAFT:
+            return queries.standing(row)
+        if row.call_open_until is None or row.call_open_until <= call.now:
+            pool = _checked_pool(call, request)
+            drafts.reopen_draft(call=call, reservation=row, request=request, pool=pool)
     try:
         wake_now("admission", row.pool_id)
     except Unavailable:

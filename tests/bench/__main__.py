@@ -17,7 +17,7 @@ def main() -> int:
         table.add_column(heading, justify="left" if heading in ("what", "") else "right", no_wrap=True)
     for samples in chain(placement.measure(), http.measure()):
         table.add_row(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), samples.note)
-        print(samples.name, file=sys.stderr)
+        print(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), file=sys.stderr)
     Console(width=130).print(table)
     return 0
 

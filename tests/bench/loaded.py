@@ -51,16 +51,23 @@ class LoadedPool:
         self._connection.execute(_POOL, {"pool": pool_id, "nodes": NODES})
 
     def fill(self, live: int) -> None:
-        """Have so many live reservations, beside what calls have made."""
-        self.empty_of_calls()
+        """Have so many live reservations, and nothing that calls have made."""
         values = {"pool": self._pool_id, "nodes": NODES, "first": self._live + 1, "last": live}
-        if live > self._live:
-            self._connection.execute(_LIVE, values)
-            self._live = live
+        with self._connection.transaction():
+            self._empty()
+            if live > self._live:
+                self._connection.execute(_LIVE, values)
+                self._live = live
         self._connection.execute("VACUUM ANALYZE")
 
     def empty_of_calls(self) -> None:
         """End what calls have made: bookings away, states terminal, so that each round begins with the same pool."""
+        with self._connection.transaction():
+            self._empty()
+
+    def _empty(self) -> None:
+        # Calls that wrk has hung up on may be in the middle of their admission: that holds the pool's lock.
+        self._connection.execute("SELECT 1 FROM fleet_pool WHERE id = %s FOR UPDATE", [self._pool_id])
         ours = "reservation_id NOT LIKE 'res_bench%'"
         self._connection.execute(f"DELETE FROM reservations_booking WHERE {ours}")
         self._connection.execute(f"DELETE FROM fleet_allocation WHERE {ours}")

@@ -213,6 +213,28 @@ def test_a_draft_that_is_opened_again_while_it_is_rested(world: World, pool: str
     assert left() == {"drafts": 1}
 
 
+_QUICK = """
+CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    UPDATE reservations_reservation SET call_open_until = NULL, outcome =
+        '{"refusal": {"code": "QUOTA_EXCEEDED", "message": "m", "details": {}}}' WHERE id = NEW.id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER rest AFTER INSERT ON reservations_reservation FOR EACH ROW EXECUTE FUNCTION rest();
+"""
+
+
+@pytest.mark.clause("CRE-1", "a worker that is quicker than the call's own second look: one decision")
+@pytest.mark.clause("CRE-20", "an answered draft rests until its key is retried, by another call")
+def test_a_draft_that_is_answered_before_its_call_waits(world: World, pool: str, left):
+    with connection.cursor() as cursor:
+        cursor.execute(_QUICK)
+    asked = request(pool)
+    world.ann.api("reservations/create", **asked).refused("QUOTA_EXCEEDED")
+    assert Reservation.objects.get().attempts == 1
+    assert left() == {"drafts": 1}
+    assert world.ann.api("reservations/create", **asked).data["reservation"]["state"] == "placed"
+
+
 # --- Time lost in a queue -----------------------------------------------------------------------------------------
 
 
