@@ -2,8 +2,7 @@
 
 import os
 
-from a2wsgi import WSGIMiddleware
-
+from computeplatform.bridge import Bridge
 from computeplatform.parking import Hub, ParkingLot
 from computeplatform.wsgi import application as django
 
@@ -24,4 +23,4 @@ def _conninfo() -> str:
     return make_conninfo(**params | {"application_name": "compute-hub"})
 
 
-application = ParkingLot(WSGIMiddleware(django, workers=_THREADS), Hub(_conninfo()))  # type: ignore[arg-type]
+application = ParkingLot(Bridge(django, workers=_THREADS), Hub(_conninfo()), brief=_THREADS // 2)  # type: ignore[arg-type]

@@ -5,12 +5,14 @@ current app. The package itself does not import it: the kernel has to be importa
 """
 
 import os
+import sys
 import warnings
 from typing import Any
 
 import structlog
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
+from django.db import close_old_connections
 from django_structlog.celery.steps import DjangoStructLogInitStep
 
 from computeplatform import broker
@@ -26,6 +28,8 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.set_current()
 app.set_default()
 app.autodiscover_tasks()
+# Without this Celery opens a connection to PostgreSQL for each task: most of the cost of a wake-up.
+app.conf["CELERY_DB_REUSE_MAX"] = sys.maxsize
 app.steps["worker"].add(DjangoStructLogInitStep)  # the request's id travels in the message's headers
 
 
@@ -33,3 +37,10 @@ app.steps["worker"].add(DjangoStructLogInitStep)  # the request's id travels in 
 def keep_our_logging(**_: Any) -> None:
     """Settings have configured the log already; a receiver here keeps Celery from doing it its own way."""
     structlog.contextvars.clear_contextvars()
+
+
+@signals.task_prerun.connect
+def check_the_kept_connection(task: Any, **_: Any) -> None:
+    """As before a request: one that has broken since is opened again (CONN_HEALTH_CHECKS)."""
+    if not task.request.is_eager:
+        close_old_connections()

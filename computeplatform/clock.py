@@ -4,7 +4,7 @@
 process at once; product code knows nothing of that.
 """
 
-from django.db import connection
+from computeplatform.db.prepared import prepared_cursor
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -14,6 +14,6 @@ DAY = 24 * HOUR
 
 def compute_now() -> int:
     """The present instant in epoch milliseconds, UTC. Read it once at the edge and pass it down."""
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute("SELECT compute_now()")
         return int(cursor.fetchone()[0])

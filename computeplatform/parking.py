@@ -32,6 +32,10 @@ _INNER = WAIT_HEADER.lower().encode()
 _REQUEST_ID = b"x-request-id"
 _ASCII = bytes(range(128))
 _RESUME = "compute.resume"
+_BRIEF = "compute.brief"
+# So long a thread waits itself before its call is parked: most admissions are done by then, and a second look, with
+# all that it checks afresh, costs more than the thread.
+BRIEF_SECONDS = 0.1
 # Keys whose last NOTIFY is remembered, for calls that are between their commit and the parking.
 _REMEMBERED = 10_000
 _RECONNECT_SECONDS = 0.5
@@ -47,7 +51,12 @@ class Park(Exception):
 
     def __init__(self, key: str, seconds: float, note: str = "") -> None:
         super().__init__(key)
-        self.header = f"{key};{seconds:.3f};{note}"
+        self.key, self.seconds, self.note = key, seconds, note
+
+    @property
+    def header(self) -> str:
+        """What the wrapper reads."""
+        return f"{self.key};{self.seconds:.3f};{self.note}"
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,17 @@ def resume_of(environ: MutableMapping[str, Any]) -> Resume | None:
     """What the wrapper says of this request; it travels in the ASGI scope, where no client can put it."""
     found = environ.get("asgi.scope", {}).get(_RESUME)
     return found if isinstance(found, Resume) else None
+
+
+def wait_briefly(environ: MutableMapping[str, Any], park: Park, *, since: float) -> Resume | None:
+    """Wait on this thread for what ``park`` waits for, if a thread can be spared; None if it has to be parked.
+
+    ``since``: when the look began that found nothing yet (``time.monotonic()``).
+    """
+    brief = environ.get("asgi.scope", {}).get(_BRIEF)
+    if isinstance(brief, BriefWaits) and brief.wait(park.key, since=since, timeout=min(park.seconds, BRIEF_SECONDS)):
+        return Resume(expired=False, note=park.note)
+    return None
 
 
 class Hub:
@@ -217,16 +237,40 @@ class _Captured:
         await self.send(message)
 
 
+class BriefWaits:
+    """Waits of threads, at most ``threads`` at once: the others have to serve those who need not wait."""
+
+    def __init__(self, hub: Hub, threads: int) -> None:
+        self._hub = hub
+        self._free = threading.BoundedSemaphore(threads) if threads else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def serve(self) -> None:
+        """Called in the loop whose hub it is."""
+        self._loop = asyncio.get_running_loop()
+
+    def wait(self, key: str, *, since: float, timeout: float) -> bool:
+        """As ``Hub.wait``, from another thread; False also when no thread can be spared."""
+        if self._loop is None or self._free is None or not self._free.acquire(blocking=False):
+            return False
+        try:
+            waiting = self._hub.wait(key, since=since, timeout=timeout)
+            return asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
+        finally:
+            self._free.release()
+
+
 class ParkingLot:
     """The ASGI wrapper around the synchronous application.
 
     ``limit``: calls parked at once in this process; one more is sent back at once as expired, so it answers with
-    what is stored instead of holding a socket.
+    what is stored instead of holding a socket. ``brief``: threads that may wait themselves for a moment.
     """
 
-    def __init__(self, app: App, hub: Hub, *, limit: int = 2_000, max_body: int = 1024 * 1024) -> None:
+    def __init__(self, app: App, hub: Hub, *, limit: int = 2_000, max_body: int = 1024 * 1024, brief: int = 0) -> None:
         self._app = app
         self._hub = hub
+        self._brief = BriefWaits(hub, brief)
         self._limit = limit
         self._max_body = max_body
 
@@ -238,6 +282,7 @@ class ParkingLot:
             await self._app(scope, receive, send)
             return
         self._hub.start()
+        self._brief.serve()
         arrived = time.monotonic()
         body = await self._read(receive)
         if body is None:
@@ -248,7 +293,9 @@ class ParkingLot:
         while True:
             looked = time.monotonic()
             captured = _Captured(send)
-            await self._app({**scope, "headers": headers, _RESUME: resume}, _replay(body), captured)
+            await self._app(
+                {**scope, "headers": headers, _RESUME: resume, _BRIEF: self._brief}, _replay(body), captured
+            )
             if captured.park is None:
                 return
             key, seconds, note = captured.park.split(";", 2)

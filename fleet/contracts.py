@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from computeplatform.api.calls import Resource
+from fleet.domain.nodes import READY
 from fleet.domain.policy import PerGpu, Policy, Price
 from fleet.domain.units import UNITS_PER_NODE, UNITS_PER_POSITION, places_of, positions_in, run_of
 from iam.contracts import PLATFORM
@@ -97,7 +99,7 @@ class DeviceView(NamedTuple):
     healthy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeView:
     """A node as placement sees it. ``taints`` are the keys in force; host amounts are None where none was reported."""
 
@@ -112,6 +114,18 @@ class NodeView:
     host_vcpu: int | None = None
     host_memory_mib: int | None = None
     host_hugepages_1gi: int | None = None
+
+    @cached_property
+    def installed(self) -> int:
+        """The positions that hold a device at all, one bit each."""
+        return sum(1 << device.position for device in self.devices)
+
+    @cached_property
+    def bookable(self) -> int:
+        """The positions that may be booked now: healthy, and the node takes bookings."""
+        if self.state != READY or self.cordoned or self.taints:
+            return 0
+        return sum(1 << device.position for device in self.devices if device.healthy)
 
     def units_of(self, first_position: int, count: int) -> tuple[int, int]:
         """The units of ``count`` devices side by side, half-open; a booking holds such a run (DESIGN §4)."""

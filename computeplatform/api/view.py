@@ -1,6 +1,7 @@
 """One DRF view serves every method: authenticate, parse, check the tenant, load, decide, call the handler."""
 
 import time
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from django.http import QueryDict
@@ -19,7 +20,7 @@ from computeplatform.api.methods import Answer, Method
 from computeplatform.api.parsers import StrictJSONParser
 from computeplatform.errors import AccessDenied, UnsupportedMediaType
 from computeplatform.metrics import CALL_SECONDS, CALLS
-from computeplatform.parking import WAIT_HEADER, Park, resume_of
+from computeplatform.parking import WAIT_HEADER, Park, resume_of, wait_briefly
 
 
 class AlwaysJSON(BaseContentNegotiation):
@@ -64,7 +65,7 @@ class MethodView(APIView):
         data = read_input(self.method.input, cast("dict[str, Any]", request.data))
         call = self._call(request, data)
         try:
-            answer = self._answer(call, data)
+            answer = self._answer_soon(call, data)
         except Park as park:
             if call.resume is not None and call.resume.expired:
                 raise RuntimeError("a call whose time is up must answer") from park
@@ -82,6 +83,17 @@ class MethodView(APIView):
             time=signed_in.now, source_ip=request.META.get("REMOTE_ADDR"), request_id=request_id_of(request)
         )
         return Call(caller, tenant_id, context, signed_in.now, resume_of(request.META))
+
+    def _answer_soon(self, call: Call, data: dict[str, Any]) -> Answer:
+        """The answer, waited for on this thread if it comes within moments; raises Park if it does not."""
+        looked = time.monotonic()
+        try:
+            return self._answer(call, data)
+        except Park as park:
+            resume = None if call.resume else wait_briefly(self.request.META, park, since=looked)
+            if resume is None:
+                raise
+        return self._answer(replace(call, resume=resume), data)
 
     def _answer(self, call: Call, data: dict[str, Any]) -> Answer:
         method = self.method

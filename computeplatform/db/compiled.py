@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from django.db import connection
 from django.db.models import Model, QuerySet
+
+from computeplatform.db.prepared import prepared_cursor
 
 M = TypeVar("M", bound=Model)
 
@@ -33,7 +34,7 @@ class _Plan:
 
     def execute(self, values: dict[str, str]) -> list[Any]:
         chosen = [values[p] if isinstance(p, str) and p in self.names else p for p in self.parameters]
-        with connection.cursor() as cursor:
+        with prepared_cursor() as cursor:
             cursor.execute(self.sql, chosen)
             rows = list(cursor.fetchall())
         if self.converters:

@@ -9,8 +9,10 @@ import zlib
 from collections.abc import Collection, Iterator
 from typing import TypeVar
 
-from django.db import Error, connection
+from django.db import Error
 from django.db.models import Model, QuerySet
+
+from computeplatform.db.prepared import prepared_cursor
 
 M = TypeVar("M", bound=Model)
 
@@ -27,7 +29,7 @@ def claim_rows(rows: QuerySet[M], *, limit: int, order: tuple[str, ...]) -> list
 
 def try_advisory_lock(name: str) -> bool:
     """Hold a named lock until the transaction ends; False if somebody else does."""
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [zlib.crc32(name.encode())])
         return bool(cursor.fetchone()[0])
 
@@ -43,7 +45,7 @@ class Line:
         """Let somebody else stand there. Once is enough."""
         if self._standing:
             self._standing = False
-            with connection.cursor() as cursor:
+            with prepared_cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [self._key])
 
 
@@ -56,7 +58,7 @@ def in_line(name: str) -> Iterator[Line | None]:
     place belongs to the session, since it is given up in the middle of a transaction.
     """
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
         free = bool(cursor.fetchone()[0])
     if not free:
@@ -78,5 +80,5 @@ def notify(channel: str, payloads: Collection[str]) -> None:
     """
     if not payloads:
         return
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, p) FROM unnest(%s::text[]) AS p", [channel, list(payloads)])

@@ -32,7 +32,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def own_stage(base: Path) -> Iterator[Stage]:
+def own_stage(base: Path, *, nodes: int = NODES) -> Iterator[Stage]:
     """Start `manage.py up` in a new directory below `base`, and end it and delete the directory afterwards.
 
     What an earlier run left is ended and deleted first. Raises Deviation if it does not start.
@@ -40,7 +40,7 @@ def own_stage(base: Path) -> Iterator[Stage]:
     base.mkdir(mode=0o711, parents=True, exist_ok=True)  # PostgreSQL may run as nobody, and has to pass through
     with run_dir(base) as state_dir:
         with (state_dir / "up.log").open("w") as log:
-            command = manage("up", "--port", 0, "--state-dir", state_dir, "--nodes", NODES, "--seed", "none")
+            command = manage("up", "--port", 0, "--state-dir", state_dir, "--nodes", nodes, "--seed", "none")
             process = subprocess.Popen(command, cwd=BASE_DIR, stdout=log, stderr=subprocess.STDOUT)
         try:
             yield _when_ready(process, state_dir)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from django.db import connection
 
+from computeplatform.db.prepared import prepared_cursor
 from quotas.contracts import ChargeRequest
 from quotas.errors import QuotaExceeded
 from quotas.locks import Key, live_keys, lock_quotas
@@ -49,7 +50,7 @@ def refund(reservation_ids: Collection[str], *, now: int) -> int:
     if not keys:
         return 0
     lock_quotas(keys)
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(_REFUND, {"reservations": list(reservation_ids), "now": now})
         return int(cursor.fetchone()[0])
 
@@ -93,7 +94,7 @@ def _line(request: ChargeRequest, resource: str, amount: int, now: int) -> Charg
 
 def _store_used(values: dict[str, int]) -> None:
     """The rows are locked by us, so the new value needs no guard."""
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(
             "UPDATE quotas_quota AS q SET used = n.used"
             " FROM unnest(%s::text[], %s::bigint[]) AS n (id, used) WHERE q.id = n.id",

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection
 from django.db.backends.postgresql.psycopg_any import NumericRange
 
+from computeplatform.db.prepared import prepared_cursor
 from fleet import queries as fleet
-from fleet.contracts import NodeView
+from fleet.contracts import UNITS_PER_NODE, UNITS_PER_POSITION, NodeView
 from reservations.domain.placement import Busy, Host, runs
 from reservations.models import Booking, Reservation
 
@@ -26,31 +26,25 @@ class Snapshot:
         return [{"position": d.position, "uuid": d.uuid} for d in self.nodes[node_id].devices if mask >> d.position & 1]
 
 
+# Each booking as the positions on its node that its units touch; every span begins at a multiple of its length.
+_BUSY = f"""
+SELECT node_id, (mod(lower(units), {UNITS_PER_NODE}) / {UNITS_PER_POSITION})::int,
+    ((upper(units) - 1) / {UNITS_PER_POSITION} - lower(units) / {UNITS_PER_POSITION} + 1)::int,
+    lower(during), upper(during)
+FROM reservations_booking WHERE during && int8range(%s, %s) AND pool_id = %s
+"""  # noqa: S608 - constants
+
+
 def snapshot(pool_id: str, *, starts_at: int, ends_at: int) -> Snapshot:
     """The pool as placement sees it, with every booking that overlaps ``[starts_at, ends_at)``."""
-    nodes = {node.id: node for node in fleet.pool_nodes(pool_id)}
+    nodes = fleet.pool_nodes(pool_id)
     busy: dict[str, list[Busy]] = defaultdict(list)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT node_id, lower(units), upper(units), lower(during), upper(during) FROM reservations_booking"
-            " WHERE during && int8range(%s, %s) AND pool_id = %s",
-            [starts_at, ends_at, pool_id],
-        )
-        for node_id, low, high, start, end in cursor.fetchall():
-            if node := nodes.get(node_id):
-                busy[node_id].append(Busy(_mask(node.positions_in(low, high)), start, end))
-    hosts = tuple(_host(node, tuple(busy[node.id])) for node in nodes.values())
-    return Snapshot(hosts, nodes)
-
-
-def _host(node: NodeView, busy: tuple[Busy, ...]) -> Host:
-    devices = _mask(device.position for device in node.devices)
-    healthy = _mask(device.position for device in node.devices if device.healthy)
-    return Host(node.id, devices, healthy if _takes_bookings(node) else 0, busy)
-
-
-def _takes_bookings(node: NodeView) -> bool:
-    return node.state == "ready" and not node.cordoned and not node.taints
+    with prepared_cursor() as cursor:
+        cursor.execute(_BUSY, [starts_at, ends_at, pool_id])
+        for node_id, first, count, start, end in cursor.fetchall():
+            busy[node_id].append(Busy(((1 << count) - 1) << first, start, end))
+    hosts = tuple(Host(node.id, node.installed, node.bookable, busy.get(node.id, ())) for node in nodes)
+    return Snapshot(hosts, {node.id: node for node in nodes})
 
 
 def _mask(positions: Iterable[int]) -> int:
@@ -91,7 +85,7 @@ def end_bookings(ends: Mapping[str, int], *, unbilled: Collection[str] = ()) -> 
     """
     if not ends:
         return
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(
             "UPDATE reservations_booking AS b SET during = b.during * int8range(NULL, e.at),"
             " billed = CASE WHEN b.reservation_id = ANY(%s) THEN 'empty' ELSE b.billed * int8range(NULL, e.at) END"
@@ -103,7 +97,7 @@ def end_bookings(ends: Mapping[str, int], *, unbilled: Collection[str] = ()) -> 
 
 def devices_held(pool_id: str, *, now: int) -> dict[str, int]:
     """How many devices of the pool each tenant has booked, now or for later (REC-3)."""
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(
             "SELECT tenant_id, sum(devices) FROM reservations_booking"
             " WHERE during && int8range(%s, NULL) AND pool_id = %s GROUP BY tenant_id",

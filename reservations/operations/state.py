@@ -9,9 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import connection
-
 from computeplatform.api.calls import Actor
+from computeplatform.db.prepared import prepared_cursor
 from computeplatform.events.outbox import NewEvent, emit
 from reservations import events
 from reservations.domain.states import MACHINE
@@ -101,7 +100,7 @@ class Changes:
             | {name: getattr(row, name) for name in _COLUMNS}
             for row in self._rows.values()
         ]
-        with connection.cursor() as cursor:
+        with prepared_cursor() as cursor:
             cursor.execute(_WRITE, [json.dumps(values, default=str)])
             if cursor.rowcount != len(values):
                 raise StateChanged

@@ -18,7 +18,7 @@ def main() -> int:
     for samples in chain(placement.measure(), http.measure()):
         table.add_row(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), samples.note)
         print(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), file=sys.stderr)
-    Console(width=130).print(table)
+    Console(width=170).print(table)
     return 0
 
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
 from computeplatform.demo.stage import Stage, own_stage
 from computeplatform.launch import BASE_DIR, WEB_STOP, free_port
 from computeplatform.servers import end_process, running_urls
+from tests.bench.cpu import Meter, per_call
 from tests.bench.loaded import NODES, LoadedPool, plain_commits
 from tests.bench.samples import Samples
 
@@ -25,18 +26,18 @@ LIVE = (0, 1_000, 5_000)
 SCRIPT = Path(__file__).with_name("wrk.lua")
 
 
-def measure() -> Iterator[Samples]:
+def measure(live_counts: Sequence[int] = LIVE) -> Iterator[Samples]:
     """The server itself, a bare view, then creates, gets and lists with more and more live reservations."""
     if not shutil.which("wrk"):
         sys.exit("make bench needs wrk (Debian: apt-get install wrk).")
-    with own_stage(BASE_DIR / ".local" / "bench") as stage:
+    with own_stage(BASE_DIR / ".local" / "bench", nodes=0) as stage:
         urls = running_urls(stage.state_dir)
         begun = time.perf_counter()
         pool = LoadedPool(urls["DATABASE_URL"], stage.platform.pool_id)
         pool.prepare_bare()
         print(f"set-up of {NODES} nodes: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
         yield from _floor(stage, urls)
-        for live in LIVE:
+        for live in live_counts:
             pool.fill(live)
             for clients in CLIENTS:
                 yield _rounds(f"create, {clients} clients, {live} live", stage, pool, clients, "reservations/create")
@@ -89,9 +90,14 @@ def _until_there(url: str) -> None:
 
 def _rounds(name: str, stage: Stage, pool: LoadedPool, clients: int, method: str) -> Samples:
     samples = Samples(name)
+    meter = Meter(stage.state_dir)
     for _ in range(ROUNDS):
         pool.empty_of_calls()
-        _add(samples, _call(stage, method, clients))
+        before = meter.used()
+        result = _call(stage, method, clients)
+        if result["calls"]:
+            samples.note = f"CPU ms: {per_call(before, meter.used(), result['calls'])}"
+        _add(samples, result)
     return samples
 
 
@@ -150,4 +156,4 @@ def _add(samples: Samples, result: dict[str, float]) -> None:
     samples.p99.append(result["p99"])
     samples.rates.append(result["calls"] / result["seconds"])
     if result["failed"]:
-        samples.note = f"{result['failed']:.0f} of {result['calls']:.0f} failed"
+        samples.note += f" {result['failed']:.0f} of {result['calls']:.0f} failed"

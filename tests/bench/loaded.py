@@ -11,7 +11,7 @@ _POOL = """
 WITH source AS (SELECT * FROM fleet_pool WHERE id = %(pool)s), made AS (
     INSERT INTO fleet_node (id, name, pool_id, positions, unit_base, state, cordoned, cordon_reason, labels, software,
         boot_id, session, sequence, last_heartbeat_at, created_at, created_by, version)
-    SELECT 'node_bench' || i, 'bench-' || i, %(pool)s, 8, 1000000000 + i * 16384::bigint, 'ready', false, '', '{}',
+    SELECT 'node_bench' || i, 'bench-' || i, %(pool)s, 8, (100000 + i) * 16384::bigint, 'ready', false, '', '{}',
         '{}', 'boot', 1, 1, compute_now(), compute_now(), 'bench', 1
     FROM generate_series(1, %(nodes)s::int) AS i, source RETURNING id
 )

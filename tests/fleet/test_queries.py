@@ -47,7 +47,7 @@ def test_an_offer_that_was_withdrawn_shows_nothing(world: World, clock):
     assert [p["id"] for p in world.gil.api("pools/list").data["pools"]] == [pool_id]
 
 
-def test_a_pools_nodes_in_two_queries(world: World, clock, django_assert_num_queries):
+def test_a_pools_nodes_in_three_queries_and_then_in_one(world: World, clock, django_assert_num_queries):
     pool_id = world.pool()
     nodes = [world.node(pool_id, gpus=2) for _ in range(3)]
     world.node(world.pool("other"))
@@ -59,8 +59,10 @@ def test_a_pools_nodes_in_two_queries(world: World, clock, django_assert_num_que
         {"position": 0, "uuid": f"GPU-{nodes[0].name}-0", "model": "m", "memoryMiB": 1, "health": "unhealthy"},
     ]
     nodes[0].sync(devices=devices)
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         views = queries.pool_nodes(pool_id)
+    with django_assert_num_queries(1):
+        assert queries.pool_nodes(pool_id) is views
     assert [view.id for view in views] == [node.id for node in nodes], "in the order of their units"
     assert views[0].devices == (DeviceView(0, f"GPU-{nodes[0].name}-0", False), DeviceView(1, "new", True))
     assert [view.cordoned for view in views] == [False, True, False]
@@ -68,6 +70,33 @@ def test_a_pools_nodes_in_two_queries(world: World, clock, django_assert_num_que
     assert (views[0].state, views[0].host_vcpu, views[0].host_memory_mib) == ("ready", 128, 1_048_576)
     clock.advance(milliseconds=1)
     assert queries.pool_nodes(pool_id)[2].taints == {"BindTimedOut"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda world, node: world.admin("nodes/cordon", nodeId=node.id),
+        lambda world, node: node.sync(devices=[]),
+        lambda world, node: node.sync(host={"vcpu": 1, "memoryMiB": 1}),
+        lambda world, node: set_taint([node.id], "Updating", by=BY, now=0),
+        lambda world, node: world.admin("nodes/assign", nodeId=node.id, poolId=world.pool("other")),
+    ],
+)
+def test_what_was_read_of_a_pool_is_read_again_after_every_change(world: World, change):
+    pool_id = world.pool()
+    node = world.node(pool_id, gpus=2)
+    before = queries.pool_nodes(pool_id)
+    change(world, node)
+    assert queries.pool_nodes(pool_id) != before
+    before = queries.pool_nodes(pool_id)
+    world.node(pool_id)
+    assert queries.pool_nodes(pool_id) != before
+
+
+def test_no_more_pools_are_remembered_than_a_process_can_hold(world: World):
+    for _ in range(40):
+        queries.pool_nodes(world.pool())
+    assert len(queries._READ) <= 32
 
 
 def test_allocations_by_reservation(site, django_assert_num_queries):
