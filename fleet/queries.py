@@ -36,6 +36,9 @@ def _visible(tenant_id: str) -> QuerySet[Pool, Any]:
 _VISIBLE_BY_ID = Compiled(lambda *, tenant_id, pool_id: _visible(tenant_id).filter(id=pool_id), "tenant_id", "pool_id")
 
 
+_POOL = Compiled(lambda *, pool_id: Pool.objects.filter(id=pool_id), "pool_id")
+
+
 def _as_seen_by(tenant_id: str, row: Any) -> PoolView:
     if row.tenant_id == tenant_id:
         return owner_view(row)
@@ -74,7 +77,8 @@ def list_pools(
 
 def pools_by_id(ids: Collection[str]) -> dict[str, PoolView]:
     """The pools of these ids as their owners see them: for the platform's own loops, never for a tenant's question."""
-    return {row.id: owner_view(row) for row in Pool.objects.filter(id__in=set(ids))}
+    rows = _POOL.objects(pool_id=next(iter(ids))) if len(ids) == 1 else Pool.objects.filter(id__in=set(ids))
+    return {row.id: owner_view(row) for row in rows}
 
 
 def tenants_that_may_book(pool_id: str) -> frozenset[str]:
@@ -233,13 +237,23 @@ def _by_node(rows: Iterable[Any]) -> dict[str, list[Any]]:
 # --- Allocations ------------------------------------------------------------------------------------------------------
 
 
+_ALLOCATIONS = Compiled(
+    lambda *, reservation_id: Allocation.objects.filter(reservation_id=reservation_id).order_by("node_id"),
+    "reservation_id",
+)
+
+
 def allocations_of(reservation_ids: Collection[str]) -> dict[str, list[AllocationView]]:
     """What nodes should hold, and hold, for these reservations: by reservation, then in the order of node ids.
 
     A reservation without rows is absent. One query.
     """
     found: dict[str, list[AllocationView]] = defaultdict(list)
-    for row in Allocation.objects.filter(reservation_id__in=set(reservation_ids)).order_by("node_id"):
+    if len(reservation_ids) == 1:
+        rows: Iterable[Allocation] = _ALLOCATIONS.objects(reservation_id=next(iter(reservation_ids)))
+    else:
+        rows = Allocation.objects.filter(reservation_id__in=set(reservation_ids)).order_by("node_id")
+    for row in rows:
         found[row.reservation_id].append(allocation_view(row))
     return dict(found)
 

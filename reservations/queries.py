@@ -26,6 +26,9 @@ CALL_OPEN = 60_000
 
 # Asked twice or thrice in every create.
 _BY_ID = Compiled(lambda *, key: Reservation.objects.filter(id=key), "key")
+_OF_TENANT = Compiled(
+    lambda *, tenant_id, key: Reservation.objects.filter(tenant_id=tenant_id, id=key), "tenant_id", "key"
+)
 
 
 def by_key(reservation_id: str) -> Reservation | None:
@@ -54,15 +57,15 @@ def standing(row: Reservation) -> Standing:
 
 def visible(*, tenant_id: str, reservation_id: str) -> Reservation:
     """The tenant's reservation; drafts of any kind are not there (GET-1). Raises ReservationNotFound."""
-    row = Reservation.objects.filter(tenant_id=tenant_id, id=reservation_id, state__in=states.VISIBLE).first()
-    if row is None:
+    row = _OF_TENANT.first(tenant_id=tenant_id, key=reservation_id)
+    if row is None or row.state not in states.VISIBLE:
         raise ReservationNotFound
     return row
 
 
 def any_state(*, tenant_id: str, reservation_id: str) -> Reservation:
     """The tenant's reservation, drafts included; one that IAM refused is not there. Raises ReservationNotFound."""
-    row = Reservation.objects.filter(tenant_id=tenant_id, id=reservation_id).first()
+    row = _OF_TENANT.first(tenant_id=tenant_id, key=reservation_id)
     if row is None or row.state == states.DENIED:
         raise ReservationNotFound
     return row
