@@ -4,7 +4,7 @@
 process at once; product code knows nothing of that.
 """
 
-from computeplatform.db.prepared import prepared_cursor
+from computeplatform.prepared import prepared_cursor
 
 SECOND = 1_000
 MINUTE = 60 * SECOND

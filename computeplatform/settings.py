@@ -116,7 +116,7 @@ DATABASE_LIMITS = {
 DATABASES["default"]["OPTIONS"] = {
     "application_name": "computeplatform",
     "connect_timeout": 5,
-    "prepare_threshold": 0,  # for `db.prepared` alone: Django's own cursors bind values in the client
+    "prepare_threshold": 0,  # for `prepared` alone: Django's own cursors bind values in the client
     "options": " ".join(f"-c {name}={milliseconds}" for name, milliseconds in DATABASE_LIMITS.items()),
     **DATABASES["default"].get("OPTIONS", {}),  # what the URL's query says
 }

@@ -8,8 +8,8 @@ from django.db import connection
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
 from computeplatform.db.compiled import Compiled
-from computeplatform.db.prepared import prepared_cursor
 from computeplatform.errors import InvalidInput
+from computeplatform.prepared import prepared_cursor
 from fleet.contracts import (
     AllocationView,
     DeviceView,

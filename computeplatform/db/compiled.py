@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from django.db.models import Model, QuerySet
 
-from computeplatform.db.prepared import prepared_cursor
+from computeplatform.prepared import prepared_cursor
 
 M = TypeVar("M", bound=Model)
 

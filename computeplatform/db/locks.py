@@ -12,7 +12,7 @@ from typing import TypeVar
 from django.db import Error
 from django.db.models import Model, QuerySet
 
-from computeplatform.db.prepared import prepared_cursor
+from computeplatform.prepared import prepared_cursor
 
 M = TypeVar("M", bound=Model)
 

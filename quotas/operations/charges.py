@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from django.db import connection
 
-from computeplatform.db.prepared import prepared_cursor
+from computeplatform.prepared import prepared_cursor
 from quotas.contracts import ChargeRequest
 from quotas.errors import QuotaExceeded
 from quotas.locks import Key, live_keys, lock_quotas

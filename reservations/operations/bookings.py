@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.backends.postgresql.psycopg_any import NumericRange
 
-from computeplatform.db.prepared import prepared_cursor
+from computeplatform.prepared import prepared_cursor
 from fleet import queries as fleet
 from fleet.contracts import UNITS_PER_NODE, UNITS_PER_POSITION, NodeView
 from reservations.domain.placement import Busy, Host, runs

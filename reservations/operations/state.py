@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from computeplatform.api.calls import Actor
-from computeplatform.db.prepared import prepared_cursor
 from computeplatform.events.outbox import NewEvent, emit
+from computeplatform.prepared import prepared_cursor
 from reservations import events
 from reservations.domain.states import MACHINE
 from reservations.errors import StateChanged

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from computeplatform.demo.stage import Stage, own_stage
 from computeplatform.launch import BASE_DIR, WEB_STOP, free_port
@@ -18,6 +18,7 @@ from computeplatform.servers import end_process, running_urls
 from tests.bench.cpu import Meter, per_call
 from tests.bench.loaded import NODES, LoadedPool, plain_commits
 from tests.bench.samples import Samples
+from tests.bench.statements import statements
 
 ROUNDS = 3
 SECONDS = 5
@@ -37,6 +38,8 @@ def measure(live_counts: Sequence[int] = LIVE) -> Iterator[Samples]:
         pool.prepare_bare()
         print(f"set-up of {NODES} nodes: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
         yield from _floor(stage, urls)
+        counted = statements(urls["DATABASE_URL"], stage.state_dir, lambda: _create(stage))
+        yield Samples("queries per create, 1 client", note=counted)
         for live in live_counts:
             pool.fill(live)
             for clients in CLIENTS:
@@ -113,6 +116,12 @@ def _while_creating(name: str, stage: Stage, pool: LoadedPool) -> Samples:
 
 def _call(stage: Stage, method: str, clients: int) -> dict[str, float]:
     return _wrk(*_addressed(stage, method), clients)
+
+
+def _create(stage: Stage) -> None:
+    url, token, body = _addressed(stage, "reservations/create")
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    urlopen(Request(url, (body % uuid.uuid4().hex).encode(), headers)).close()
 
 
 def _addressed(stage: Stage, method: str) -> tuple[str, str, str]:
