@@ -10,7 +10,7 @@ SERVERS := $(PY) -m computeplatform.servers run --throwaway --state-dir .local/t
 # More words for pytest, as in: make test ARGS="tests/fleet -k lease"
 ARGS ?=
 
-.PHONY: setup demo up test bench test-browser test-kubectl test-fire test-pg15 check lint types contracts migrations clauses \
+.PHONY: setup demo up test bench test-browser test-kubectl test-fire soak test-pg15 check lint types contracts migrations clauses \
         lock lock-check secrets clean
 
 setup: $(STAMP)
@@ -41,6 +41,10 @@ test-browser: setup
 # Kills, outages and crowds, on whole installations that they break and repair.
 test-fire: setup
 	@$(SERVERS) $(PY) -m pytest -m fire tests/fire $(ARGS)
+
+# Random stories against a reference model; as many as STORIES says, each a new one.
+soak: setup
+	@STORIES=$${STORIES:-200} $(SERVERS) $(PY) -m pytest -m soak tests/model $(ARGS)
 
 test-kubectl: setup
 	@$(SERVERS) $(PY) -m pytest -m kubectl $(ARGS)

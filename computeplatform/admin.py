@@ -22,7 +22,7 @@ from computeplatform.admin_tools import (
     register_kind,
 )
 from computeplatform.api.methods import methods
-from computeplatform.models import Event, IdempotencyKey, TenantSequence, Tick
+from computeplatform.models import Event, IdempotencyKey, ServiceGap, TenantSequence, Tick
 
 register_kind("event", "computeplatform_event")
 
@@ -103,6 +103,14 @@ class TickAdmin(ReadOnlyAdmin):
     search_fields = ["name"]
     ordering = ["name"]
     fieldsets = [(None, {"fields": ["name", instant("last_at", "last ran")]})]
+
+
+@admin.register(ServiceGap)
+class ServiceGapAdmin(ReadOnlyAdmin):
+    list_display = ["id", instant("began_at", "began"), instant("ended_at", "ended")]
+    search_fields = ["=id"]
+    ordering = ["-began_at"]
+    fieldsets = [(None, {"fields": [instant("began_at", "began"), instant("ended_at", "ended")]})]
 
 
 # The beat's own pages know neither our look nor that its rows come from the code.

@@ -23,12 +23,14 @@ SIDEBAR: dict[str, list[tuple[str, str, str]]] = {
         ("Nodes", "dns", "fleet_node"),
         ("Devices", "memory", "fleet_device"),
         ("Taints", "block", "fleet_taint"),
+        ("Maintenance", "build", "fleet_maintenance"),
         ("Offers", "handshake", "fleet_offer"),
     ],
     "Reservations": [
         ("Reservations", "event_available", "reservations_reservation"),
         ("Bookings", "calendar_month", "reservations_booking"),
         ("Allocations", "account_tree", "fleet_allocation"),
+        ("Downtimes", "heart_broken", "reservations_downtime"),
     ],
     "Quotas": [
         ("Quotas", "speed", "quotas_quota"),
@@ -48,6 +50,7 @@ SIDEBAR: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Platform": [
         ("Ticks", "timer", "computeplatform_tick"),
+        ("Service gaps", "hourglass_disabled", "computeplatform_servicegap"),
         ("Beat schedule", "schedule", "django_celery_beat_periodictask"),
         ("Intervals", "timelapse", "django_celery_beat_intervalschedule"),
         ("Idempotency keys", "fingerprint", "computeplatform_idempotencykey"),

@@ -30,10 +30,10 @@ def invariant(name: str) -> Callable[[Check], Check]:
 
 
 def violations(pools: Collection[str] | None = None) -> list[Violation]:
-    """Everything that does not hold, in the order of the checks' names."""
+    """Everything that does not hold, in the order of the checks' names, and each check's in that of its subjects."""
     found = []
     for name in sorted(_checks):
-        for subject, message in _checks[name](pools):
+        for subject, message in sorted(_checks[name](pools)):
             found.append(Violation(name, subject, message))
     return found
 

@@ -30,6 +30,8 @@ READY_SECONDS = 120.0
 STOP_SECONDS = 15
 # Parked calls are released at once; what still runs after this long is cut. The server's own default has no limit.
 WEB_STOP = ("--workers-kill-timeout", "12")
+# A killed server process is replaced, as Celery does it with its own; one that cannot live ends the whole.
+WEB_RESPAWN = ("--respawn-failed-workers", "--respawn-interval", "1")
 QUEUES = "admission,placement,reconcile,delivery,maintenance"
 WORKER_CHILDREN = 4  # so that slow deliveries and reconciliations leave a child for admissions
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -123,6 +125,7 @@ def processes(options: argparse.Namespace, folder: Path, port: int) -> dict[str,
         "--log-level",
         "warning",
         *WEB_STOP,
+        *WEB_RESPAWN,
     ]
     parts = {
         "web": [*web, "--host", HOST, "--port", str(port), "computeplatform.asgi:application"],

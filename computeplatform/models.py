@@ -4,7 +4,7 @@ from django.db import models
 
 from computeplatform.events.models import Event, TenantSequence
 
-__all__ = ["Event", "IdempotencyKey", "TenantSequence", "Tick"]
+__all__ = ["Event", "IdempotencyKey", "ServiceGap", "TenantSequence", "Tick"]
 
 
 class IdempotencyKey(models.Model):
@@ -36,3 +36,27 @@ class Tick(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ServiceGap(models.Model):
+    """A time in which we did not run: silence in it is ours, and counts for nobody's deadline (REC-8).
+
+    All times are epoch milliseconds.
+    """
+
+    began_at = models.BigIntegerField()
+    ended_at = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            # Two loops that notice the same gap note it once.
+            models.UniqueConstraint(fields=["began_at"], name="gap_noted_once"),
+            models.CheckConstraint(condition=models.Q(ended_at__gt=models.F("began_at")), name="gap_not_empty"),
+        ]
+        indexes = [
+            # Whoever judges a deadline asks for the latest ones.
+            models.Index(fields=["ended_at"], name="gap_latest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"gap {self.pk}"

@@ -177,15 +177,22 @@ COMPUTE_BEAT: dict[str, dict[str, Any]] = {
     "admission": {"task": "reservations.admission_tick", "queue": "admission", "every": 1, "bounds": (1, 10)},
     "reconcile": {"task": "reservations.reconcile_tick", "queue": "reconcile", "every": 1, "bounds": (1, 5)},
     "placement": {"task": "reservations.placement_tick", "queue": "placement", "every": 30, "bounds": (5, 30)},
+    "queue": {"task": "reservations.queue_tick", "queue": "placement", "every": 1, "bounds": (1, 10)},
+    "silence": {"task": "fleet.silence_tick", "queue": "maintenance", "every": 2, "bounds": (1, 10)},
     "events": {"task": "events.stamp", "queue": "delivery", "every": 1, "bounds": (1, 1)},
 }
 # Ticks that must have run lately for `/readyz` to be good; the names are those that the loops record.
-COMPUTE_READY_TICKS = ("admission", "reconcile", "events")
+COMPUTE_READY_TICKS = ("admission", "reconcile", "queue", "silence", "events")
+# More than this share of a pool's nodes, and at least so many, last heard of within this time: that is not believed of
+# the nodes but of the network between us, and none of them is lost until an operator says so (REC-8).
+COMPUTE_MASS_SILENCE = {"percent": 30, "nodes": 3, "within_seconds": 60}
 CELERY_BEAT_SYNC_EVERY = 1  # ticks between writes of `last_run_at`: the admin tells the truth, and so does a failover
 
 # --- Ports of the kernel --------------------------------------------------------------------------
 
 COMPUTE_PORTS = {"authenticate": "iam.ports.authenticate", "decide": "iam.ports.decide"}
+# And the fleet's: it knows no bookings, and must not lose a node that has some.
+FLEET_BOOKINGS_ON_NODE = "reservations.queries.bookings_on_node"
 COMPUTE_WAKE_TASKS = {
     "admission": "reservations.admit",
     "placement": "reservations.place",

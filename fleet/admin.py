@@ -9,9 +9,7 @@ from django.utils.html import format_html_join
 
 from computeplatform.admin_tools import (
     TABLE_ROWS,
-    Act,
     OperatedAdmin,
-    Operating,
     ReadOnlyAdmin,
     Table,
     column,
@@ -32,12 +30,10 @@ from computeplatform.admin_tools import (
     states,
     table,
 )
-from fleet.contracts import ADMINISTER_FLEET, FLEET, PLATFORM
+from fleet.acts import ADOPT, CANCEL, CLEAR_TAINTS, CORDON, DRAIN, END_SILENCE, REMOVE, UNCORDON
 from fleet.domain.nodes import STATES
 from fleet.domain.pools import DEVICE_CLASSES
-from fleet.models import Allocation, Device, Node, Offer, Pool, Taint
-from fleet.operations import nodes as operations
-from iam.operations.operators import OperatorAct, authorise
+from fleet.models import Allocation, Device, Maintenance, Node, Offer, Pool, Taint
 from quotas.contracts import maximum
 from quotas.queries import quotas_of_pool
 
@@ -55,6 +51,7 @@ register_kind("node", "fleet_node", _node_names)
 register_kind("offer", "fleet_offer")
 register_kind("device", "fleet_device")
 register_kind("taint", "fleet_taint")
+register_kind("maintenance", "fleet_maintenance")
 register_kind("allocation", "fleet_allocation")
 
 TENANT = linked("tenant_id", "tenant")
@@ -63,10 +60,14 @@ NODE = linked("node_id", "node")
 
 
 def _node_state(node: Node) -> Any:
-    return states(node.state, "cordoned") if node.cordoned else state(node.state)
+    beside = ["removed"] if node.removed_at is not None else []
+    beside += ["draining"] if node.draining else ["cordoned"] if node.cordoned else []
+    return states(node.state, *beside) if beside else state(node.state)
 
 
 NODE_STATE = column("node_state", "state", _node_state, ordering="state")
+SILENT = instant("mass_silence_since", "many nodes silent since")
+LOST = instant("lost_at", "lost since")
 HEARTBEAT = instant("last_heartbeat_at", "last heartbeat")
 
 
@@ -98,8 +99,10 @@ ALLOCATION = (
 
 
 @admin.register(Pool)
-class PoolAdmin(ReadOnlyAdmin):
+class PoolAdmin(OperatedAdmin):
     subject_type = "pool"
+    act_columns = (linked("id", "pool", "pool"), instant("mass_silence_since", "many are silent since"))
+    actions_detail = ["end_silence"]
     list_display = ["name", TENANT, "region", "gpu_model", "device_class", "sharing", instant("created_at"), "is_open"]
     list_filter = [
         known("device_class", DEVICE_CLASSES),
@@ -107,11 +110,12 @@ class PoolAdmin(ReadOnlyAdmin):
         "gpu_model",
         named("tenant_id", "tenant", "owner"),
         ("archived_at", admin.EmptyFieldListFilter),
+        ("mass_silence_since", admin.EmptyFieldListFilter),
     ]
     search_fields = ["name", "=id", "=tenant_id"]
     ordering = ["-created_at"]
     fieldsets = [
-        (None, {"fields": ["name", "id", linked("tenant_id", "tenant", "owner"), "is_open", "elsewhere"]}),
+        (None, {"fields": ["name", "id", linked("tenant_id", "tenant", "owner"), "is_open", SILENT, "elsewhere"]}),
         ("Devices", {"fields": ["region", "gpu_model", "device_class", "sharing", "profile"]}),
         ("Terms", {"fields": [prettied("policy")]}),
         (
@@ -153,6 +157,10 @@ class PoolAdmin(ReadOnlyAdmin):
             Table("Quotas", ["tenant", "resource", "used", "max"], quotas, list_of("quotas_quota", pool_id=row.id)),
         ]
 
+    @offered("Give up what is silent…", address="end-silence", icon="signal_disconnected", danger=True)
+    def end_silence(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, END_SILENCE, object_id)
+
 
 @admin.register(Offer)
 class OfferAdmin(ReadOnlyAdmin):
@@ -177,60 +185,25 @@ class OfferAdmin(ReadOnlyAdmin):
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _cordon(node: Node, by: Operating) -> str:
-    operations.cordon_node(
-        node_id=node.id, reason=by.reason, version=None, by=_allowed(node, by, "nodes/cordon"), now=by.context.time
-    )
-    return "cordoned"
-
-
-def _uncordon(node: Node, by: Operating) -> str:
-    operations.uncordon_node(
-        node_id=node.id, version=None, by=_allowed(node, by, "nodes/uncordon"), now=by.context.time
-    )
-    return "takes bookings again"
-
-
-def _allowed(node: Node, by: Operating, method: str) -> Any:
-    act = OperatorAct(
-        operator_id=by.operator_id,
-        method=method,
-        subject_type="compute-node",
-        subject_id=node.id,
-        tenant_id=PLATFORM,
-        reason=by.reason,
-    )
-    return authorise(act, ADMINISTER_FLEET, FLEET, context=by.context)
-
-
-CORDON = Act(
-    name="cordon",
-    title="Cordon",
-    question="Cordon: nothing new is booked there, and what is booked runs on.",
-    foresee=lambda node: "is cordoned already; its reason changes" if node.cordoned else "takes no new bookings",
-    perform=_cordon,
-)
-UNCORDON = Act(
-    name="uncordon",
-    title="Uncordon",
-    question="Uncordon: they take bookings again, and what waits in their pool is tried at once.",
-    foresee=lambda node: "takes bookings again" if node.cordoned else "is not cordoned; nothing changes",
-    perform=_uncordon,
-)
-
-
 @admin.register(Node)
 class NodeAdmin(OperatedAdmin):
     subject_type = "node"
     act_columns = (linked("id", "node", "node"), POOL, NODE_STATE)
     list_display = ["name", POOL, NODE_STATE, "cordon_reason", "positions", HEARTBEAT, "session", instant("created_at")]
-    list_filter = [known("state", STATES), "cordoned", named("pool_id", "pool")]
+    list_filter = [
+        known("state", STATES),
+        "cordoned",
+        "draining",
+        named("pool_id", "pool"),
+        ("removed_at", admin.EmptyFieldListFilter),
+    ]
     search_fields = ["name", "=id", "=pool__id"]
     ordering = ["-created_at"]
-    actions = ["cordon_selected", "uncordon_selected"]
-    actions_detail = ["cordon", "uncordon"]
+    actions = ["cordon_selected", "uncordon_selected", "drain_selected", "clear_taints_selected"]
+    actions_detail = ["cordon", "uncordon", "drain", "clear_taints", "adopt", "remove"]
     fieldsets = [
-        (None, {"fields": ["name", "id", POOL, NODE_STATE, "cordon_reason", HEARTBEAT, "elsewhere"]}),
+        (None, {"fields": ["name", "id", POOL, NODE_STATE, "cordon_reason", HEARTBEAT, LOST, "elsewhere"]}),
+        ("Adopting", {"fields": [prettied("unknown_allocations", "unknown here")], "classes": ["collapse"]}),
         (
             "Hardware",
             {"fields": ["positions", "host_vcpu", "host_memory_mib", "host_hugepages_1gi", prettied("labels")]},
@@ -238,7 +211,15 @@ class NodeAdmin(OperatedAdmin):
         ("Software", {"fields": [prettied("software"), "boot_id", "session", "sequence"]}),
         (
             "Record",
-            {"fields": [instant("created_at"), linked("created_by", "principal"), "unit_base", "version"]},
+            {
+                "fields": [
+                    instant("created_at"),
+                    linked("created_by", "principal"),
+                    instant("removed_at"),
+                    "unit_base",
+                    "version",
+                ]
+            },
         ),
     ]
 
@@ -250,7 +231,7 @@ class NodeAdmin(OperatedAdmin):
 
     def tables(self, row: Node) -> list[Table]:
         devices = ("position", own_page("device", "uuid"), "model", labelled("health"))
-        taints = (own_page("taint", "key"), "reason", SUBJECTS, instant("since"), instant("until"))
+        tainted = (own_page("taint", "key"), "reason", SUBJECTS, instant("since"), instant("until"))
         return [
             table(
                 "Devices",
@@ -259,7 +240,14 @@ class NodeAdmin(OperatedAdmin):
                 row.devices.filter(retired_at=None).order_by("position"),
                 list_of("fleet_device", node_id=row.id),
             ),
-            table("Taints", Taint, taints, row.taints.order_by("key"), list_of("fleet_taint", node_id=row.id)),
+            table("Taints", Taint, tainted, row.taints.order_by("key"), list_of("fleet_taint", node_id=row.id)),
+            table(
+                "Maintenance",
+                Maintenance,
+                (own_page("maintenance", "id"), instant("starts_at"), instant("ends_at"), "reason"),
+                row.maintenances.order_by("-ends_at"),
+                list_of("fleet_maintenance", node_id=row.id),
+            ),
             table(
                 "Allocations",
                 Allocation,
@@ -276,6 +264,30 @@ class NodeAdmin(OperatedAdmin):
     @offered("Uncordon…", address="uncordon", icon="check_circle")
     def uncordon(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.act_on_one(request, UNCORDON, object_id)
+
+    @offered("Clear taints…", address="clear-taints", icon="cleaning_services")
+    def clear_taints(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, CLEAR_TAINTS, object_id)
+
+    @offered("Clear taints…")
+    def clear_taints_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
+        return self.act_on_selected(request, CLEAR_TAINTS)
+
+    @offered("Drain…", address="drain", icon="move_up", danger=True)
+    def drain(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, DRAIN, object_id)
+
+    @offered("Adopt…", address="adopt", icon="how_to_reg", danger=True)
+    def adopt(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, ADOPT, object_id)
+
+    @offered("Remove…", address="remove", icon="delete", danger=True)
+    def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, REMOVE, object_id)
+
+    @offered("Drain…")
+    def drain_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
+        return self.act_on_selected(request, DRAIN)
 
     @offered("Cordon…")
     def cordon_selected(self, request: HttpRequest, _rows: object) -> HttpResponse:
@@ -308,7 +320,16 @@ class DeviceAdmin(ReadOnlyAdmin):
     fieldsets = [
         (None, {"fields": ["uuid", NODE, "position", "model", "memory_mib", labelled("health")]}),
         ("Parts", {"fields": [prettied("mig"), "slots"]}),
-        ("Record", {"fields": [instant("first_seen_at", "first seen"), instant("retired_at", "retired")]}),
+        (
+            "Record",
+            {
+                "fields": [
+                    instant("first_seen_at", "first seen"),
+                    instant("health_since", "health since"),
+                    instant("retired_at", "retired"),
+                ]
+            },
+        ),
     ]
 
 
@@ -319,6 +340,24 @@ class TaintAdmin(ReadOnlyAdmin):
     search_fields = ["=node__id", "node__name", "key"]
     ordering = ["-since"]
     fieldsets = [(None, {"fields": ["key", NODE, "effect", "reason", SUBJECTS, instant("since"), instant("until")]})]
+
+
+@admin.register(Maintenance)
+class MaintenanceAdmin(OperatedAdmin):
+    act_columns = (own_page("maintenance", "id"), NODE, instant("starts_at"), instant("ends_at"))
+    list_display = ["id", NODE, instant("starts_at"), instant("ends_at"), "reason", instant("created_at")]
+    list_filter = [named("node__pool_id", "pool")]
+    search_fields = ["=id", "=node__id", "node__name"]
+    ordering = ["-starts_at"]
+    actions_detail = ["cancel"]
+    fieldsets = [
+        (None, {"fields": ["id", NODE, instant("starts_at"), instant("ends_at"), "reason"]}),
+        ("Record", {"fields": [instant("created_at"), linked("created_by", "principal")]}),
+    ]
+
+    @offered("Cancel…", address="cancel", icon="event_busy", danger=True)
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act_on_one(request, CANCEL, object_id)
 
 
 @admin.register(Allocation)

@@ -1,6 +1,6 @@
 """What the fleet gives to and takes from other apps."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -8,21 +8,37 @@ from typing import Any, NamedTuple
 from computeplatform.api.calls import Resource
 from fleet.domain.nodes import READY
 from fleet.domain.policy import PerGpu, Policy, Price
-from fleet.domain.units import UNITS_PER_NODE, UNITS_PER_POSITION, places_of, positions_in, run_of
+from fleet.domain.trouble import MaintenanceView, NodeBooking, NodeTrouble, SickDevice
+from fleet.domain.units import (
+    MIG_PLACES,
+    SLOTS,
+    UNITS_PER_GRAIN,
+    UNITS_PER_NODE,
+    UNITS_PER_POSITION,
+    grains_touched,
+    places_of,
+    units_of_grains,
+)
 from iam.contracts import PLATFORM
 
 __all__ = [
     "ADMINISTER_FLEET",
     "FLEET",
+    "MASS_SILENCE",
     "PLATFORM",
+    "UNITS_PER_GRAIN",
     "UNITS_PER_NODE",
     "UNITS_PER_POSITION",
     "AllocatedDevice",
     "AllocationView",
     "DeviceDetail",
     "DeviceView",
+    "LettingGo",
+    "MaintenanceView",
     "NewAllocation",
+    "NodeBooking",
     "NodeDetail",
+    "NodeTrouble",
     "NodeView",
     "OfferView",
     "PerGpu",
@@ -30,6 +46,7 @@ __all__ = [
     "PoolCapacity",
     "PoolView",
     "Price",
+    "SickDevice",
     "SyncAnswer",
     "TaintView",
     "Told",
@@ -39,6 +56,9 @@ __all__ = [
 # What is asked of whoever administers the fleet (CONTRACT §14).
 FLEET = Resource("compute-fleet", "fleet", PLATFORM, {"tenantId": PLATFORM})
 ADMINISTER_FLEET = "compute:fleet:admin"
+
+# The taint of a node that fell silent with many others (REC-8).
+MASS_SILENCE = "MassSilence"
 
 # The owner of a pool may use every priority; a borrower what its offer says (QTA-4).
 OWNER_PRIORITY = 100
@@ -63,6 +83,8 @@ class PoolView:
     version: int
     max_priority: int
     offered: bool
+    mass_silence_since: int | None = None
+    mass_silence_ended_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,16 +114,26 @@ class OfferView:
 
 
 class DeviceView(NamedTuple):
-    """A live device. A named tuple, not a dataclass: a snapshot holds 8,000 of them and this is made faster."""
+    """A live device. A named tuple, not a dataclass: a snapshot holds 8,000 of them and this is made faster.
+
+    ``instances`` are the MIG instances of the pool's profile, by their place; ``divided``: it has instances at all.
+    """
 
     position: int
     uuid: str
     healthy: bool
+    instances: tuple[tuple[int, str], ...] = ()
+    divided: bool = False
+    slots: int = 0
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node as placement sees it. ``taints`` are the keys in force; host amounts are None where none was reported."""
+    """A node as placement sees it. ``taints`` are the keys in force; host amounts are None where none was reported.
+
+    Its devices are counted in grains of the pool's class, by bit: a GPU at its position, one of the eight places of MIG
+    instances on each GPU, or one of its 256 slots. ``maintenance`` are the times, half-open, in which it takes nothing.
+    """
 
     id: str
     name: str
@@ -114,26 +146,77 @@ class NodeView:
     host_vcpu: int | None = None
     host_memory_mib: int | None = None
     host_hugepages_1gi: int | None = None
+    device_class: str = "gpu"
+    draining: bool = False
+    maintenance: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def units_per_grain(self) -> int:
+        """How many units a grain has."""
+        return UNITS_PER_GRAIN[self.device_class]
 
     @cached_property
     def installed(self) -> int:
-        """The positions that hold a device at all, one bit each."""
-        return sum(1 << device.position for device in self.devices)
+        """The grains that hold a device of the pool at all, one bit each. A GPU that is divided is no whole one."""
+        return self._grains(self.devices)
 
     @cached_property
     def bookable(self) -> int:
-        """The positions that may be booked now: healthy, and the node takes bookings."""
-        if self.state != READY or self.cordoned or self.taints:
+        """The grains that may be booked now: healthy, and the node takes bookings."""
+        if self.state != READY or self.cordoned or self.draining or self.taints:
             return 0
-        return sum(1 << device.position for device in self.devices if device.healthy)
+        return self._grains(device for device in self.devices if device.healthy)
 
-    def units_of(self, first_position: int, count: int) -> tuple[int, int]:
-        """The units of ``count`` devices side by side, half-open; a booking holds such a run (DESIGN §4)."""
-        return run_of(self.unit_base, first_position, count)
+    @cached_property
+    def host_amounts(self) -> tuple[int, int, int]:
+        """What can be booked of its host: 0.001 vCPU, MiB, pages of 1 GiB; 0 where nothing was reported."""
+        return (self.host_vcpu or 0) * 1000, self.host_memory_mib or 0, self.host_hugepages_1gi or 0
 
-    def positions_in(self, lower: int, upper: int) -> range:
-        """The positions that a run of units touches."""
-        return positions_in(self.unit_base, lower, upper)
+    def units_of(self, first: int, count: int) -> tuple[int, int]:
+        """The units of ``count`` grains side by side, half-open; a booking holds such a run (DESIGN §4)."""
+        return units_of_grains(self.unit_base, first, count, self.units_per_grain)
+
+    def grains_touched(self, lower: int, upper: int) -> int:
+        """The grains that a run of units touches, as bits."""
+        return grains_touched(self.unit_base, lower, upper, self.units_per_grain)
+
+    def grains_of(self, named: Iterable[Mapping[str, Any]]) -> int:
+        """The grains of devices as `name_devices` names them."""
+        on_each = UNITS_PER_POSITION // self.units_per_grain
+        mask = 0
+        for device in named:
+            mask |= 1 << (device["position"] * on_each + device.get("index", device.get("slot", 0)))
+        return mask
+
+    def name_devices(self, grains: int) -> list[dict[str, Any]]:
+        """The devices of these grains as allocations and the wire name them."""
+        found: list[dict[str, Any]] = []
+        for device in self.devices:
+            place = {"position": device.position, "uuid": device.uuid}
+            here = grains & self._grains([device])
+            if not here:
+                continue
+            if self.device_class == "gpu":
+                found.append(place)
+            elif self.device_class == "mig":
+                here >>= device.position * MIG_PLACES
+                found += [place | {"uuid": uuid, "index": i} for i, uuid in device.instances if here >> i & 1]
+            else:
+                here >>= device.position * SLOTS
+                found += [place | {"slot": i} for i in range(here.bit_length()) if here >> i & 1]
+        return found
+
+    def _grains(self, devices: Iterable[DeviceView]) -> int:
+        mask = 0
+        for device in devices:
+            if self.device_class == "gpu":
+                mask |= 0 if device.divided else 1 << device.position
+            elif self.device_class == "mig":
+                for index, _ in device.instances:
+                    mask |= 1 << (device.position * MIG_PLACES + index)
+            else:
+                mask |= ((1 << device.slots) - 1) << (device.position * SLOTS)
+        return mask
 
 
 @dataclass(frozen=True)
@@ -162,20 +245,30 @@ class TaintView:
 
 @dataclass(frozen=True)
 class AllocatedDevice:
-    """A device that an allocation is about, as the node is told of it."""
+    """A device that an allocation is about, as the node is told of it.
+
+    Of a MIG instance ``uuid`` is its own and ``index`` its place on the GPU; of a slot, ``uuid`` is the GPU's.
+    """
 
     position: int
     uuid: str
     device_class: str
+    index: int | None = None
+    slot: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The shape on the wire and in the row."""
-        return {"position": self.position, "uuid": self.uuid, "class": self.device_class}
+        shown = {"position": self.position, "uuid": self.uuid, "class": self.device_class}
+        if self.index is not None:
+            shown["index"] = self.index
+        if self.slot is not None:
+            shown["slot"] = self.slot
+        return shown
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "AllocatedDevice":
         """Read it back from the row."""
-        return cls(stored["position"], stored["uuid"], stored["class"])
+        return cls(stored["position"], stored["uuid"], stored["class"], stored.get("index"), stored.get("slot"))
 
 
 @dataclass(frozen=True)
@@ -213,8 +306,26 @@ class AllocationView:
 
 
 @dataclass(frozen=True)
+class LettingGo:
+    """A node that has not yet let go of what it held for a reservation, with its last word: how many pods hold it.
+
+    ``lost_at`` is set while the node is lost: its last contact. Times are epoch milliseconds.
+    """
+
+    reservation_id: str
+    node_id: str
+    holders: int
+    last_heartbeat_at: int | None
+    lost_at: int | None
+
+
+@dataclass(frozen=True)
 class NodeDetail:
-    """A node as operators see it. ``host`` is what it last reported as bookable, by wire name."""
+    """A node as operators see it. ``host`` is what it last reported as bookable, by wire name.
+
+    ``maintenances`` are those that are not over; ``unknown_allocations`` is what an adopting node holds and nobody
+    here knows.
+    """
 
     id: str
     name: str
@@ -224,6 +335,9 @@ class NodeDetail:
     state: str
     cordoned: bool
     cordon_reason: str
+    draining: bool
+    lost_at: int | None
+    removed_at: int | None
     host: Mapping[str, int]
     software: Mapping[str, Any]
     last_heartbeat_at: int | None
@@ -232,11 +346,21 @@ class NodeDetail:
     taints: tuple[TaintView, ...]
     devices: tuple[DeviceDetail, ...]
     allocations: tuple[AllocationView, ...]
+    maintenances: tuple[MaintenanceView, ...]
+    unknown_allocations: tuple[Mapping[str, Any], ...]
+
+    @property
+    def host_amounts(self) -> tuple[int, int, int]:
+        """What can be booked of its host, as in ``NodeView``."""
+        return self.host.get("vcpu", 0) * 1000, self.host.get("memoryMiB", 0), self.host.get("hugepages1Gi", 0)
 
 
 @dataclass(frozen=True)
 class Told:
-    """One allocation in the answer to a node. For one that nobody knows all but id and ``desired`` is None."""
+    """One allocation in the answer to a node. For one that nobody knows all but id and ``desired`` is None.
+
+    ``generation`` is given from the second plan on.
+    """
 
     reservation_id: str
     desired: str
@@ -245,6 +369,7 @@ class Told:
     devices: tuple[AllocatedDevice, ...] | None = None
     resources: Mapping[str, int] | None = None
     until: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ class PoolNotFound(NotFound):
     """No such pool is visible to the tenant."""
 
 
+class OfferNotFound(NotFound):
+    """The pool was never offered to this tenant."""
+
+
 class NodeNotFound(NotFound):
     """No such node."""
 
@@ -46,3 +50,29 @@ class NodeMoved(Conflict):
 
     def __init__(self) -> None:
         super().__init__(details={"reason": "node-moved"})
+
+
+class NodeStillUsed(InvalidState):
+    """Bookings or allocations of this node are live; it can be removed only without them."""
+
+    fix = "Drain the node and wait until what runs there has ended, or release it."
+
+    def __init__(self, *, bookings: int, allocations: int) -> None:
+        super().__init__(
+            f"{bookings} bookings and {allocations} allocations of this node are live;"
+            " it can be removed only without them.",
+            details={"reason": "node-in-use", "bookings": bookings, "allocations": allocations},
+        )
+
+
+class NodeRemoved(InvalidState):
+    """The node was removed; only its history is left."""
+
+    fix = "Register the machine again: it becomes a new node."
+
+    def __init__(self) -> None:
+        super().__init__(details={"reason": "node-removed"})
+
+
+class MaintenanceNotFound(NotFound):
+    """The node has no such maintenance."""

@@ -21,6 +21,12 @@ class Pool(models.Model):
     profile = models.CharField(max_length=32, blank=True, help_text="MIG pools alone have one")
     policy = models.JSONField()
     archived_at = models.BigIntegerField(null=True, blank=True, help_text="Epoch milliseconds")
+    mass_silence_since = models.BigIntegerField(
+        null=True, blank=True, help_text="Epoch milliseconds; many nodes fell silent at once (REC-8)"
+    )
+    mass_silence_ended_at = models.BigIntegerField(
+        null=True, blank=True, help_text="Epoch milliseconds; bind timeouts run anew from then on"
+    )
     created_at = models.BigIntegerField(help_text="Epoch milliseconds")
     created_by = models.CharField(max_length=128)
     version = models.BigIntegerField(default=1)
@@ -88,10 +94,19 @@ class Node(models.Model):
     state = models.CharField(max_length=16, default="registered")
     cordoned = models.BooleanField(default=False)
     cordon_reason = models.CharField(max_length=128, blank=True)
+    draining = models.BooleanField(default=False, db_default=False)
+    lost_at = models.BigIntegerField(null=True, blank=True, help_text="Epoch milliseconds of the last contact")
+    removed_at = models.BigIntegerField(null=True, blank=True, help_text="Epoch milliseconds")
+    unknown_allocations = models.JSONField(
+        null=True, blank=True, help_text="While adopting: what it holds and nobody here knows (NOD-6)"
+    )
     labels = models.JSONField(default=dict, blank=True)
     host_vcpu = models.BigIntegerField(null=True, blank=True)
     host_memory_mib = models.BigIntegerField(null=True, blank=True)
     host_hugepages_1gi = models.BigIntegerField(null=True, blank=True)
+    host_lowered_at = models.BigIntegerField(
+        null=True, blank=True, help_text="Epoch milliseconds; when it last came to report less than before (HST-1)"
+    )
     software = models.JSONField(default=dict, blank=True)
     boot_id = models.CharField(max_length=128, blank=True)
     session = models.BigIntegerField(default=0, help_text="0: no session was ever opened")
@@ -103,13 +118,22 @@ class Node(models.Model):
 
     class Meta:
         constraints = [
-            # Operators and certificates know a node by its name.
-            models.UniqueConstraint(fields=["name"], name="node_name_unique"),
+            # Operators and certificates know a node by its name; that of a removed one is free again.
+            models.UniqueConstraint(fields=["name"], name="node_name_unique", condition=Q(removed_at=None)),
             # No two nodes share a unit, so bookings of different nodes can never collide (REC-6).
             models.UniqueConstraint(fields=["unit_base"], name="node_units_unique"),
             models.CheckConstraint(condition=Q(state__in=STATES), name="node_state_known"),
             # All its GPUs lie inside its span of units.
             models.CheckConstraint(condition=Q(positions__range=(1, 64)), name="node_positions_range"),
+            # What is lost has a last contact, from which its grace counts (REC-4); an adopting node may be silent too.
+            models.CheckConstraint(
+                condition=Q(state="adopting")
+                | Q(state="lost", lost_at__isnull=False)
+                | (~Q(state="lost") & Q(lost_at=None)),
+                name="node_lost_has_contact",
+            ),
+            # A removed node is in no pool, so nothing counts or books it any more.
+            models.CheckConstraint(condition=Q(removed_at=None) | Q(pool=None), name="node_removed_has_no_pool"),
         ]
         indexes = [
             # nodes/list: newest first.
@@ -129,6 +153,9 @@ class Device(models.Model):
     model = models.CharField(max_length=64)
     memory_mib = models.BigIntegerField()
     health = models.CharField(max_length=16)
+    health_since = models.BigIntegerField(
+        null=True, blank=True, help_text="Epoch milliseconds of the report that changed it; empty: from the first on"
+    )
     mig = models.JSONField(default=list, blank=True)
     slots = models.IntegerField(null=True, blank=True)
     first_seen_at = models.BigIntegerField(help_text="Epoch milliseconds")
@@ -143,6 +170,10 @@ class Device(models.Model):
             # `missing`: the node no longer reports it; bookings on it stay and nothing new lands there (NOD-5).
             models.CheckConstraint(condition=Q(health__in=["ok", "unhealthy", "missing"]), name="device_health_known"),
             models.CheckConstraint(condition=Q(position__range=(0, 63)), name="device_position_range"),
+        ]
+        indexes = [
+            # The few that are sick, which every tick looks for (NOD-5).
+            models.Index(fields=["node"], name="device_sick", condition=Q(retired_at=None) & ~Q(health="ok")),
         ]
 
     def __str__(self) -> str:
@@ -175,6 +206,30 @@ class Taint(models.Model):
         return f"{self.node_id} {self.key}"
 
 
+class Maintenance(models.Model):
+    """A time in which a node takes no bookings (NOD-7); what was booked before stays."""
+
+    id = models.CharField(primary_key=True, max_length=64)
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="maintenances")
+    starts_at = models.BigIntegerField(help_text="Epoch milliseconds")
+    ends_at = models.BigIntegerField(help_text="Epoch milliseconds, exclusive")
+    reason = models.CharField(max_length=128, blank=True)
+    created_at = models.BigIntegerField(help_text="Epoch milliseconds")
+    created_by = models.CharField(max_length=128)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="maintenance_not_empty"),
+        ]
+        indexes = [
+            # Placement reads those that are not over.
+            models.Index(fields=["node", "ends_at"], name="maintenance_of_node"),
+        ]
+
+    def __str__(self) -> str:
+        return f"maintenance of {self.node_id}"
+
+
 class Allocation(models.Model):
     """What one node should hold for one reservation, and what it said it holds (DESIGN §2).
 
@@ -195,6 +250,10 @@ class Allocation(models.Model):
     observed_at = models.BigIntegerField(null=True, blank=True, help_text="When observed last changed")
     holders = models.IntegerField(default=0, help_text="How many workloads the node says still use the devices")
     told_at = models.BigIntegerField(null=True, blank=True, help_text="Epoch milliseconds")
+    generation = models.BigIntegerField(default=1, db_default=1, help_text="Rises when it is planned anew")
+    older = models.JSONField(
+        null=True, blank=True, help_text="{devices, observed, holders}: an earlier plan that the node may still hold"
+    )
 
     class Meta:
         constraints = [

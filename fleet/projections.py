@@ -7,13 +7,14 @@ from fleet.contracts import (
     AllocatedDevice,
     AllocationView,
     DeviceDetail,
+    MaintenanceView,
     NodeDetail,
     OfferView,
     PoolView,
     TaintView,
 )
 from fleet.domain.policy import Policy
-from fleet.models import Allocation, Device, Node, Offer, Pool, Taint
+from fleet.models import Allocation, Device, Maintenance, Node, Offer, Pool, Taint
 
 
 def pool_view(row: Pool, *, max_priority: int, offered: bool) -> PoolView:
@@ -33,6 +34,8 @@ def pool_view(row: Pool, *, max_priority: int, offered: bool) -> PoolView:
         version=row.version,
         max_priority=max_priority,
         offered=offered,
+        mass_silence_since=row.mass_silence_since,
+        mass_silence_ended_at=row.mass_silence_ended_at,
     )
 
 
@@ -84,8 +87,18 @@ def taint_view(row: Taint) -> TaintView:
     return TaintView(row.key, row.effect, row.reason, row.since, row.until)
 
 
+def maintenance_view(row: Maintenance) -> MaintenanceView:
+    """A planned maintenance."""
+    return MaintenanceView(row.id, row.starts_at, row.ends_at, row.reason)
+
+
 def node_detail(
-    row: Node, *, devices: Iterable[Device], taints: Iterable[Taint], allocations: Iterable[Allocation]
+    row: Node,
+    *,
+    devices: Iterable[Device],
+    taints: Iterable[Taint],
+    allocations: Iterable[Allocation],
+    maintenances: Iterable[Maintenance],
 ) -> NodeDetail:
     """A node with all that belongs to it."""
     return NodeDetail(
@@ -97,6 +110,9 @@ def node_detail(
         state=row.state,
         cordoned=row.cordoned,
         cordon_reason=row.cordon_reason,
+        draining=row.draining,
+        lost_at=row.lost_at,
+        removed_at=row.removed_at,
         host=host_json(row),
         software=row.software,
         last_heartbeat_at=row.last_heartbeat_at,
@@ -105,4 +121,6 @@ def node_detail(
         taints=tuple(taint_view(taint) for taint in taints),
         devices=tuple(device_detail(device) for device in devices),
         allocations=tuple(allocation_view(allocation) for allocation in allocations),
+        maintenances=tuple(maintenance_view(maintenance) for maintenance in maintenances),
+        unknown_allocations=tuple(row.unknown_allocations or ()),
     )

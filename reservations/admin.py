@@ -7,9 +7,7 @@ from django.http import HttpRequest, HttpResponse
 
 from computeplatform.admin_tools import (
     TABLE_ROWS,
-    Act,
     OperatedAdmin,
-    Operating,
     ReadOnlyAdmin,
     Table,
     at,
@@ -22,6 +20,7 @@ from computeplatform.admin_tools import (
     link,
     linked,
     list_of,
+    lists,
     named,
     names_of,
     offered,
@@ -35,30 +34,24 @@ from computeplatform.admin_tools import (
     utc,
     window,
 )
-from computeplatform.api.calls import Actor
 from fleet import queries as fleet
-from fleet.contracts import ADMINISTER_FLEET, FLEET, places_of
-from iam.operations.operators import OperatorAct, authorise
+from fleet.contracts import places_of
 from quotas.queries import live_lines
 from reservations import queries
+from reservations.acts import CANCEL, RELEASE, devices_text
 from reservations.domain import states
 from reservations.domain.requests import BINDINGS
-from reservations.models import Booking, Reservation
-from reservations.operations import ending
+from reservations.models import Booking, Downtime, Reservation
 
 register_kind("reservation", "reservations_reservation")
 register_kind("booking", "reservations_booking")
+register_kind("downtime", "reservations_downtime")
 
 TENANT = linked("tenant_id", "tenant")
 POOL = linked("pool_id", "pool")
 CREATOR = linked("creator_id", "principal", "created by")
 DECISION = linked("decision_id", "decision")
 ALL_STATES = sorted(states.VISIBLE) + sorted(states.DRAFT_STATES)
-
-
-def _devices(row: Reservation) -> str:
-    each = f"{row.count} {row.device_class}{' ' + row.profile if row.profile else ''}"
-    return f"{each} on each of {row.nodes} nodes" if row.nodes > 1 else each
 
 
 def _devices_in_short(row: Reservation) -> Any:
@@ -76,92 +69,15 @@ def _cost(row: Reservation) -> str:
     return f"{row.estimated_cost} {row.currency}".strip()
 
 
-DEVICES = column("what", "devices", _devices)
+def _downtimes(row: Reservation) -> Any:
+    return lists({"Downtimes": "reservations_downtime"}, reservation_id=row.id)
+
+
+DEVICES = column("what", "devices", devices_text)
 IN_SHORT = column("what_in_short", "nodes × devices", _devices_in_short, ordering="count")
 WINDOW = column("window", "window", lambda row: window(row.starts_at, row.ends_at), ordering="starts_at")
 PERIOD = column("period", "window", lambda row: span(row.starts_at, row.ends_at))
 STATE = labelled("state")
-
-
-# --- What operators can do --------------------------------------------------------------------------------------------
-
-
-def _foresee_release(row: Reservation) -> str:
-    match row.state:
-        case states.PENDING:
-            return "is cancelled; its quota is given back"
-        case states.PLACED:
-            return f"is released before it starts; {_devices(row)} and its quota are given back"
-        case states.BINDING | states.ACTIVE:
-            return f"is released now: its workloads lose {_devices(row)}, its quota is given back"
-        case states.RELEASED | states.CANCELLED:
-            return "has ended already; nothing changes"
-        case _:
-            return "is refused: it was not admitted"
-
-
-def _foresee_cancel(row: Reservation) -> str:
-    match row.state:
-        case states.PENDING:
-            return "is cancelled; its quota is given back"
-        case states.PLACED:
-            return f"is cancelled; {_devices(row)} and its quota are given back"
-        case states.CANCELLED:
-            return "is cancelled already; nothing changes"
-        case states.BINDING | states.ACTIVE:
-            return "is refused: it has started; release ends it"
-        case states.RELEASED:
-            return "is refused: it has ended"
-        case _:
-            return "is refused: it was not admitted"
-
-
-def _release(row: Reservation, by: Operating) -> str:
-    actor = _allowed(row, by, "reservations/release")
-    ending.release(tenant_id=row.tenant_id, reservation_id=row.id, by=actor, now=by.context.time)
-    return _outcome(row)
-
-
-def _cancel(row: Reservation, by: Operating) -> str:
-    actor = _allowed(row, by, "reservations/cancel")
-    ending.cancel(tenant_id=row.tenant_id, reservation_id=row.id, by=actor, now=by.context.time)
-    return _outcome(row)
-
-
-def _allowed(row: Reservation, by: Operating, method: str) -> Actor:
-    """Decided on the fleet: a principal of the platform is nobody in the reservation's tenant (docs/adr/0010)."""
-    act = OperatorAct(
-        operator_id=by.operator_id,
-        method=method,
-        subject_type="compute-reservation",
-        subject_id=row.id,
-        tenant_id=row.tenant_id,
-        reason=by.reason,
-    )
-    return authorise(act, ADMINISTER_FLEET, FLEET, context=by.context)
-
-
-def _outcome(row: Reservation) -> str:
-    return queries.visible(tenant_id=row.tenant_id, reservation_id=row.id).state
-
-
-RELEASE = Act(
-    name="release",
-    title="Release",
-    question="Release: they end now, whatever runs on them, and cannot be brought back.",
-    foresee=_foresee_release,
-    perform=_release,
-)
-CANCEL = Act(
-    name="cancel",
-    title="Cancel",
-    question="Cancel: those that have not started are withdrawn, and cannot be brought back.",
-    foresee=_foresee_cancel,
-    perform=_cancel,
-)
-
-
-# --- Pages ------------------------------------------------------------------------------------------------------------
 
 
 @admin.register(Reservation)
@@ -178,6 +94,8 @@ class ReservationAdmin(OperatedAdmin):
         known("device_class", ["gpu", "mig", "slot"]),
         known("binding", BINDINGS),
         "spot",
+        ("held_since", admin.EmptyFieldListFilter),
+        ("disturbed_since", admin.EmptyFieldListFilter),
     )
     search_fields = ("=id", "=tenant_id", "=creator_id", "name", "=idempotency_key", "=pool_id")
     ordering = ("-created_at", "-id")
@@ -213,7 +131,41 @@ class ReservationAdmin(OperatedAdmin):
                     "priority",
                     duration("lease_seconds", "lease", seconds=True),
                     "max_cost",
+                    prettied("requested_resources", "host, on each node"),
                 ]
+            },
+        ),
+        (
+            "Host and price",
+            {
+                "classes": ["collapse"],
+                "fields": [
+                    "vcpu_milli",
+                    "memory_mib",
+                    "hugepages_1gi",
+                    "share_vcpu_milli",
+                    "share_memory_mib",
+                    prettied("price"),
+                ],
+            },
+        ),
+        (
+            "Changes and troubles",
+            {
+                "classes": ["collapse"],
+                "fields": [
+                    instant("extended_at", "extended"),
+                    duration("extended_by", "extended by"),
+                    prettied("pending_change"),
+                    instant("lease_expires_at", "lease expires"),
+                    instant("ending_told_for", "told of the end at"),
+                    instant("lease_told_for", "told of the lease's end at"),
+                    "preempted_by",
+                    prettied("claim", "devices that are kept for it"),
+                    instant("held_since", "devices held since"),
+                    instant("disturbed_since", "nodes in trouble since"),
+                    column("downtimes_list", "downtimes", _downtimes),
+                ],
             },
         ),
         (
@@ -223,6 +175,7 @@ class ReservationAdmin(OperatedAdmin):
                 "fields": [
                     instant("created_at"),
                     instant("pending_since"),
+                    instant("queued_at", "queued"),
                     instant("starts_at", "starts"),
                     instant("binding_since"),
                     instant("active_at", "active since"),
@@ -348,10 +301,47 @@ class BookingAdmin(ReadOnlyAdmin):
     """Runs of adjacent devices for time ranges."""
 
     list_display = ("id", linked("reservation_id", "reservation"), TENANT, POOL, *RUN)
-    list_filter = (named("pool_id", "pool"), named("tenant_id", "tenant"))
+    list_filter = (
+        named("pool_id", "pool"),
+        named("tenant_id", "tenant"),
+        ("held_since", admin.EmptyFieldListFilter),
+        ("stuck_since", admin.EmptyFieldListFilter),
+    )
     search_fields = ("=reservation__id", "=tenant_id", "=node_id")
     ordering = ("-id",)
     fieldsets = (
         (None, {"fields": [linked("reservation_id", "reservation"), TENANT, POOL, *PLACE, "units"]}),
         ("When", {"fields": [ranged("planned"), ranged("during", "blocks"), ranged("billed")]}),
+        ("Host", {"fields": ["vcpu_milli", "memory_mib", "hugepages_1gi"]}),
+        (
+            "Held by its node",
+            {"fields": [instant("held_since", "held since"), instant("stuck_since", "beyond its end since")]},
+        ),
+    )
+
+
+@admin.register(Downtime)
+class DowntimeAdmin(ReadOnlyAdmin):
+    """Times in which a reservation was down as a whole, and unbilled."""
+
+    list_display = (
+        "id",
+        linked("reservation_id", "reservation"),
+        instant("began_at", "began"),
+        instant("ended_at", "ended"),
+    )
+    list_filter = (("ended_at", admin.EmptyFieldListFilter),)
+    search_fields = ("=reservation__id", "=reservation__tenant_id", "=reservation__pool_id")
+    ordering = ("-began_at", "-id")
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": [
+                    linked("reservation_id", "reservation"),
+                    instant("began_at", "began"),
+                    instant("ended_at", "ended"),
+                ]
+            },
+        ),
     )

@@ -14,4 +14,8 @@ class ReservationsConfig(AppConfig):
         """Register what policies can say, what must hold and what is measured; models can be imported only now."""
         import_module("reservations.vocabulary").register_vocabulary()
         import_module("reservations.invariants")
+        import_module("reservations.host_invariants")
+        import_module("reservations.line_invariants")
+        import_module("reservations.node_invariants")
+        import_module("reservations.term_invariants")
         import_module("reservations.gauges")

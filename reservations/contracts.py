@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from reservations.domain.states import RELEASED
+from reservations.domain.charges import MIB_PER_GIB, MILLI
+from reservations.domain.states import BOOKED, RELEASED
 from reservations.models import Reservation
 
 
@@ -53,7 +54,7 @@ def reservation_json(row: Reservation) -> dict[str, Any]:
         "devices": devices,
         "nodes": row.nodes,
         "binding": row.binding,
-        "resources": {},
+        "resources": resources_json(row),
         "spot": row.spot,
         "priority": row.priority,
         "name": row.name or None,
@@ -63,6 +64,7 @@ def reservation_json(row: Reservation) -> dict[str, Any]:
         "endsAt": row.ends_at,
         "releasedAt": row.ended_at if row.state == RELEASED else None,
         "leaseSeconds": row.lease_seconds,
+        "leaseExpiresAt": row.lease_expires_at if row.state in BOOKED else None,
         "estimatedCost": money(Decimal(row.estimated_cost)),
         "currency": row.currency or None,
         "createdAt": row.created_at,
@@ -71,6 +73,25 @@ def reservation_json(row: Reservation) -> dict[str, Any]:
         "version": row.version,
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def resources_json(row: Reservation) -> dict[str, int | float]:
+    """The host amounts that are booked on each node, the share included; empty where none are.
+
+    Exact numbers: thousandths of a vCPU, and GiB that are a number of MiB.
+    """
+    if not (row.vcpu_milli or row.memory_mib or row.hugepages_1gi):
+        return {}
+    return {
+        "vcpu": _number(row.vcpu_milli, MILLI),
+        "memoryGiB": _number(row.memory_mib, MIB_PER_GIB),
+        "hugepages1Gi": row.hugepages_1gi,
+    }
+
+
+def _number(amount: int, unit: int) -> int | float:
+    whole, rest = divmod(amount, unit)
+    return amount / unit if rest else whole
 
 
 def _requested(row: Reservation) -> dict[str, Any]:

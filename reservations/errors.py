@@ -31,13 +31,6 @@ class KeyRefused(AccessDenied):
     """IAM refused the request of this key, and that stays (CRE-5)."""
 
 
-class NotSupportedYet(Unsupported):
-    """The request is valid, but this release does not serve it."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(f"{what} is not served by this release.", details={"field": field})
-
-
 class BindingUnsupported(Unsupported):
     """There is no such binding (CRE-11)."""
 
@@ -61,6 +54,56 @@ class WrongState(InvalidState):
         super().__init__(
             f"The reservation is {state}; {hint}.", details={"reservationId": reservation_id, "state": state}
         )
+
+
+class LeaseLapsed(InvalidState):
+    """The lease has lapsed; the reservation is being released."""
+
+    fix = "Create a new reservation, and renew it before its leaseExpiresAt."
+
+    def __init__(self, *, reservation_id: str, expired_at: int) -> None:
+        super().__init__(
+            details={"reservationId": reservation_id, "reason": "lease-lapsed", "leaseExpiredAt": expired_at}
+        )
+
+
+class NoLease(InvalidState):
+    """The reservation has no lease to renew: it was created without leaseSeconds."""
+
+    def __init__(self, *, reservation_id: str) -> None:
+        super().__init__(details={"reservationId": reservation_id, "reason": "no-lease"})
+
+
+class ExtendInFlight(Conflict):
+    """Another extend of the reservation is being decided."""
+
+    fix = "Wait retryAfterSeconds, read the reservation again, then extend it if it still needs that."
+
+    def __init__(self, *, reservation_id: str, retry_after_seconds: int) -> None:
+        super().__init__(
+            details={
+                "reservationId": reservation_id,
+                "reason": "extend-in-flight",
+                "retryAfterSeconds": retry_after_seconds,
+            },
+            retry_after_seconds=retry_after_seconds,
+        )
+
+
+class WindowChanged(Conflict):
+    """The reservation's window has changed while its extension was being decided."""
+
+    fix = "Read the reservation again, then extend it if it still needs that."
+
+    def __init__(self, *, reservation_id: str) -> None:
+        super().__init__(details={"reservationId": reservation_id, "reason": "window-changed"})
+
+
+class OfferWithdrawn(InvalidState):
+    """The offer of the pool to this tenant was withdrawn: what is booked runs out."""
+
+    def __init__(self) -> None:
+        super().__init__(details={"reason": "offer-withdrawn"})
 
 
 class MaxCostExceeded(Refusal):

@@ -8,10 +8,17 @@ from reservations.models import Reservation
 
 PLACED = "reservation.placed"
 PENDING = "reservation.pending"
+QUEUED = "reservation.queued"
 BINDING = "reservation.binding"
 ACTIVE = "reservation.active"
+EXTENDED = "reservation.extended"
+ENDING = "reservation.ending"
 RELEASED = "reservation.released"
 CANCELLED = "reservation.cancelled"
+PREEMPTION_SCHEDULED = "reservation.preemption-scheduled"
+DEVICES_HELD = "reservation.devices-held"
+NODE_LOST = "reservation.node-lost"
+DEVICE_UNHEALTHY = "reservation.device-unhealthy"
 
 OF_STATE = {
     "placed": PLACED,
@@ -23,16 +30,28 @@ OF_STATE = {
 }
 
 
-def entered(row: Reservation, *, by: Actor, now: int, data: dict[str, Any] | None = None) -> NewEvent:
-    """The event of the state that the reservation has just entered."""
+# Moves whose event is not that of the state they lead to (CRE-17).
+OF_MOVE = {"admit-queued": QUEUED}
+
+
+def entered(row: Reservation, move: str, *, by: Actor, now: int, data: dict[str, Any] | None = None) -> NewEvent:
+    """The event of the state that the reservation has just entered by ``move``."""
+    type_ = OF_MOVE.get(move, OF_STATE[row.state])
+    return told(row, type_, by=by, now=now, reason=row.reason, data=data)
+
+
+def told(
+    row: Reservation, type_: str, *, by: Actor, now: int, reason: str = "", data: dict[str, Any] | None = None
+) -> NewEvent:
+    """An event of the reservation as it is now."""
     return NewEvent(
-        type=OF_STATE[row.state],
+        type=type_,
         tenant_id=row.tenant_id,
         at=now,
         subject_type="reservation",
         subject_id=row.id,
         subject_version=row.version,
-        reason=row.reason,
+        reason=reason,
         actor_id=by.principal_id,
         agent_id=by.agent_id,
         request_id=by.request_id,

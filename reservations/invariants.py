@@ -1,14 +1,15 @@
 """What must hold of reservations at every commit (REC-5): read-only checks that name what differs."""
 
+import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from django.db import connection
 
 from computeplatform.invariants import invariant
-from fleet.contracts import UNITS_PER_NODE, UNITS_PER_POSITION
+from fleet.contracts import UNITS_PER_GRAIN, UNITS_PER_NODE, UNITS_PER_POSITION
 from reservations.domain.states import BOOKED, DRAFT_STATES, LIVE, TERMINAL
-from reservations.events import OF_STATE, PENDING, PLACED
+from reservations.events import OF_MOVE, OF_STATE, PENDING, PLACED, QUEUED
 
 Found = Iterator[tuple[str, str]]
 Pools = Collection[str] | None
@@ -32,11 +33,15 @@ def _scope(pools: Pools) -> dict[str, Any]:
 
 # What each reservation ought to be charged, beside what it is charged.
 _CHARGES = """
-WITH expected AS (
-    SELECT id AS reservation_id, CASE device_class WHEN 'mig' THEN 'mig:' || profile ELSE device_class END AS resource,
-        tenant_id, pool_id, count * nodes AS amount
-    FROM reservations_reservation
-    WHERE state = ANY(%(live)s) AND (%(all)s OR pool_id = ANY(%(pools)s))
+WITH live AS (
+    SELECT *, ((vcpu_milli - share_vcpu_milli) * nodes + 999) / 1000 AS vcpu,
+        ((memory_mib + hugepages_1gi * 1024 - share_memory_mib) * nodes + 1023) / 1024 AS gib
+    FROM reservations_reservation WHERE state = ANY(%(live)s) AND (%(all)s OR pool_id = ANY(%(pools)s))
+), expected AS (
+    SELECT l.id AS reservation_id, e.resource, tenant_id, pool_id, e.amount FROM live l CROSS JOIN LATERAL (VALUES
+        (CASE device_class WHEN 'mig' THEN 'mig:' || profile ELSE device_class END, count::bigint * nodes),
+        ('vcpu', vcpu), ('memoryGiB', gib)
+    ) AS e (resource, amount) WHERE e.amount <> 0
 ), charged AS (
     SELECT reservation_id, resource, tenant_id, pool_id, amount FROM quotas_charge
     WHERE refunded_at IS NULL AND (%(all)s OR pool_id = ANY(%(pools)s))
@@ -55,15 +60,13 @@ def charges(pools: Pools) -> Found:
 
 
 _BOOKINGS = """
-SELECT r.id, r.state, r.count, r.nodes, r.starts_at, r.ends_at, count(b.id), coalesce(sum(b.devices), 0),
-    count(DISTINCT b.node_id), min(lower(b.during)), max(upper(b.during))
+SELECT r.id, r.state, r.count, r.nodes, r.starts_at, r.ends_at, coalesce(sum(b.devices), 0), count(DISTINCT b.node_id)
 FROM reservations_reservation r
-LEFT JOIN reservations_booking b ON b.reservation_id = r.id AND NOT isempty(b.during)
+LEFT JOIN reservations_booking b ON b.reservation_id = r.id AND b.during = b.planned
     AND b.planned = int8range(r.starts_at, r.ends_at)
 WHERE r.state = ANY(%(booked)s) AND (%(all)s OR r.pool_id = ANY(%(pools)s))
 GROUP BY r.id
 HAVING coalesce(sum(b.devices), 0) <> r.count * r.nodes OR count(DISTINCT b.node_id) <> r.nodes
-    OR min(lower(b.during)) IS DISTINCT FROM r.starts_at OR max(upper(b.during)) IS DISTINCT FROM r.ends_at
 """
 
 
@@ -71,23 +74,24 @@ HAVING coalesce(sum(b.devices), 0) <> r.count * r.nodes OR count(DISTINCT b.node
 def bookings(pools: Pools) -> Found:
     """What is placed, binding or active has bookings for all its devices and its whole window."""
     for row in _rows(_BOOKINGS, _scope(pools)):
-        reservation_id, state, count, nodes, starts_at, ends_at, _, devices, on_nodes, first, last = row
+        reservation_id, state, count, nodes, starts_at, ends_at, devices, on_nodes = row
         promised = f"{count * nodes} devices on {nodes} nodes in [{starts_at}, {ends_at})"
-        yield reservation_id, f"{state}: {promised} promised, {devices} on {on_nodes} in [{first}, {last}) booked"
+        yield reservation_id, f"{state}: {promised} promised, {devices} on {on_nodes} booked for all of it"
 
 
 _LEFT_OVER = """
 SELECT r.id, r.state, upper(b.during), r.ended_at
 FROM reservations_booking b JOIN reservations_reservation r ON r.id = b.reservation_id
-WHERE NOT isempty(b.during) AND (%(all)s OR r.pool_id = ANY(%(pools)s))
-    AND CASE WHEN r.state = ANY(%(terminal)s) THEN upper(b.during) > r.ended_at ELSE r.state <> ALL(%(booked)s)
-        AND upper(b.during) > r.changed_at END
+WHERE NOT isempty(b.during) AND b.held_since IS NULL AND (%(all)s OR r.pool_id = ANY(%(pools)s))
+    AND (r.binding <> 'kubernetes' OR upper(b.during) > compute_now())
+    AND CASE WHEN r.state = ANY(%(terminal)s) THEN upper(b.during) > r.ended_at ELSE upper(b.during) > r.changed_at
+        AND (r.state <> ALL(%(booked)s) OR b.planned <> int8range(r.starts_at, r.ends_at)) END
 """
 
 
 @invariant("reservations.left-over")
 def left_over(pools: Pools) -> Found:
-    """Nothing that has ended, or waits, keeps devices from others."""
+    """Nothing keeps devices of a window it has no more from others, unless a kubernetes node holds them (REL-2)."""
     for reservation_id, state, until, ended_at in _rows(_LEFT_OVER, _scope(pools)):
         yield reservation_id, f"is {state} (ended {ended_at}), but keeps devices until {until}"
 
@@ -168,15 +172,19 @@ CROSS JOIN LATERAL (
         AND e.tenant_id = r.tenant_id
 ) AS h
 WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND CASE WHEN r.state = ANY(%(internal)s) THEN h.count > 0
-    ELSE h.last IS DISTINCT FROM 'reservation.' || r.state OR h.first <> ALL(%(first)s) OR h.versions <> h.count
-        OR h.latest > r.version END
+    ELSE replace(h.last, 'queued', 'pending') IS DISTINCT FROM 'reservation.' || r.state OR h.first <> ALL(%(first)s)
+        OR h.versions <> h.count OR h.latest > r.version END
 """
 
 
 @invariant("reservations.history")
 def history(pools: Pools) -> Found:
     """The events of a reservation tell its way: admitted once, one event per move, the last one its state (CRE-17)."""
-    types = {"types": sorted(OF_STATE.values()), "internal": sorted(DRAFT_STATES), "first": [PLACED, PENDING]}
+    types = {
+        "types": sorted([*OF_STATE.values(), *OF_MOVE.values()]),
+        "internal": sorted(DRAFT_STATES),
+        "first": [PLACED, PENDING, QUEUED],
+    }
     for reservation_id, state, version, count, first, last, latest in _rows(_HISTORY, _scope(pools) | types):
         told = f"{count} events from {first} to {last} (version {latest})"
         yield reservation_id, f"is {state} at version {version}; its history has {told}"
@@ -206,7 +214,7 @@ JOIN reservations_reservation r ON r.id = b.reservation_id LEFT JOIN fleet_node 
 WHERE (%(all)s OR b.pool_id = ANY(%(pools)s) OR r.pool_id = ANY(%(pools)s)) AND (
     (b.tenant_id, b.pool_id) <> (r.tenant_id, r.pool_id) OR n.id IS NULL
     OR NOT b.units <@ int8range(n.unit_base, n.unit_base + %(span)s)
-    OR (r.device_class = 'gpu' AND upper(b.units) - lower(b.units) <> b.devices * %(gpu)s)
+    OR upper(b.units) - lower(b.units) <> b.devices * (%(grains)s::jsonb ->> r.device_class)::bigint
 )
 """
 
@@ -214,7 +222,7 @@ WHERE (%(all)s OR b.pool_id = ANY(%(pools)s) OR r.pool_id = ANY(%(pools)s)) AND 
 @invariant("reservations.booking-of-its-node")
 def booking_of_its_node(pools: Pools) -> Found:
     """A booking is its reservation's, in units of its node, as many as its devices have."""
-    sizes = {"span": UNITS_PER_NODE, "gpu": UNITS_PER_POSITION}
+    sizes = {"span": UNITS_PER_NODE, "grains": json.dumps(UNITS_PER_GRAIN)}
     for reservation_id, booking_id, node_id in _rows(_FOREIGN, _scope(pools) | sizes):
         yield reservation_id, f"booking {booking_id} on {node_id} has another tenant, pool, node or number of units"
 
@@ -237,25 +245,29 @@ def allocation_terms(pools: Pools) -> Found:
         yield reservation_id, f"is {state or 'nowhere'} until {ends_at}; {told}, or another tenant, pool or binding"
 
 
+# Devices as grains of their node: a GPU's position, the place of an instance on it, a slot.
 _DEVICES = """
 WITH booked AS (
-    SELECT id, placement, starts_at, ends_at FROM reservations_reservation
-    WHERE state = ANY(%(booked)s) AND device_class = 'gpu' AND (%(all)s OR pool_id = ANY(%(pools)s))
+    SELECT id, placement, starts_at, ends_at, (%(grains)s::jsonb ->> device_class)::bigint AS size
+    FROM reservations_reservation WHERE state = ANY(%(booked)s) AND (%(all)s OR pool_id = ANY(%(pools)s))
 ), shown AS (
-    SELECT r.id, p ->> 'nodeId' AS node, (d ->> 'position')::bigint AS position
+    SELECT r.id, p ->> 'nodeId' AS node, (d ->> 'position')::bigint * (%(gpu)s / r.size)
+        + coalesce((d ->> 'index')::bigint, (d ->> 'slot')::bigint, 0) AS grain
     FROM booked r, jsonb_array_elements(r.placement) AS p, jsonb_array_elements(p -> 'devices') AS d
 ), told AS (
-    SELECT r.id, a.node_id AS node, (d ->> 'position')::bigint AS position
+    SELECT r.id, a.node_id AS node, (d ->> 'position')::bigint * (%(gpu)s / r.size)
+        + coalesce((d ->> 'index')::bigint, (d ->> 'slot')::bigint, 0) AS grain
     FROM booked r JOIN fleet_allocation a ON a.reservation_id = r.id AND a.desired <> 'withdrawn',
         jsonb_array_elements(a.devices) AS d
 ), held AS (
-    SELECT r.id, b.node_id AS node, position - n.unit_base / %(gpu)s AS position
-    FROM booked r JOIN fleet_node n ON true JOIN reservations_booking b ON b.node_id = n.id AND b.reservation_id = r.id
-        AND b.planned = int8range(r.starts_at, r.ends_at),
-        generate_series(lower(b.units) / %(gpu)s, (upper(b.units) - 1) / %(gpu)s) AS position
+    SELECT r.id, b.node_id AS node, grain - n.unit_base / r.size AS grain
+    FROM booked r JOIN reservations_booking b ON b.reservation_id = r.id
+        AND b.planned = int8range(r.starts_at, r.ends_at) AND NOT isempty(b.during)
+        JOIN fleet_node n ON n.id = b.node_id,
+        generate_series(lower(b.units) / r.size, (upper(b.units) - 1) / r.size) AS grain
 )
-SELECT id, node, position, s.id IS NOT NULL, t.id IS NOT NULL, h.id IS NOT NULL
-FROM shown s FULL JOIN told t USING (id, node, position) FULL JOIN held h USING (id, node, position)
+SELECT id, node, grain, s.id IS NOT NULL, t.id IS NOT NULL, h.id IS NOT NULL
+FROM shown s FULL JOIN told t USING (id, node, grain) FULL JOIN held h USING (id, node, grain)
 WHERE s.id IS NULL OR t.id IS NULL OR h.id IS NULL ORDER BY 1, 2, 3
 """
 
@@ -263,6 +275,7 @@ WHERE s.id IS NULL OR t.id IS NULL OR h.id IS NULL ORDER BY 1, 2, 3
 @invariant("reservations.devices")
 def devices(pools: Pools) -> Found:
     """The devices that callers are shown, that nodes are told and that are booked are the same."""
-    for reservation_id, node_id, position, *there in _rows(_DEVICES, _scope(pools) | {"gpu": UNITS_PER_POSITION}):
+    sizes = {"gpu": UNITS_PER_POSITION, "grains": json.dumps(UNITS_PER_GRAIN)}
+    for reservation_id, node_id, grain, *there in _rows(_DEVICES, _scope(pools) | sizes):
         shown, told, booked = there
-        yield reservation_id, f"{node_id}/{position}: shown {shown}, told to the node {told}, booked {booked}"
+        yield reservation_id, f"{node_id}/{grain}: shown {shown}, told to the node {told}, booked {booked}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from computeplatform.clock import compute_now
 from computeplatform.db.locks import Line, claim_rows, lock_rows
@@ -14,7 +14,10 @@ from reservations.models import Reservation
 
 # The order in which drafts are admitted, and that in which those that wait are read.
 BY_CALL = ("call_open_until", "id")
-BY_RANK = ("-priority", "created_at", "id")
+BY_RANK = ("never_fits", "-priority", "created_at", "id")
+_NEVER_FITS = Q(conditions__contains=[{"reason": "NeverFits"}])
+# How many reservations with held devices one pass looks at; what is left is looked at in the next one.
+HELD_LIMIT = 1_000
 
 
 def lock_pool(pool_id: str, *, now: int, line: Line | None = None) -> tuple[PoolView, int]:
@@ -71,7 +74,35 @@ def due_rows(*, now: int, pool_id: str | None = None, woken: bool = False) -> Qu
 def claim_pending(*, pool_id: str, limit: int, only: Collection[str] | None = None) -> list[Reservation]:
     """Pending reservations of the pool that nobody else works on."""
     rows = _among(Reservation.objects.filter(pool_id=pool_id, state=states.PENDING), only)
-    return claim_rows(rows, limit=limit, order=BY_RANK)
+    return claim_rows(ranked(rows), limit=limit, order=BY_RANK)
+
+
+def ranked(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
+    """With what BY_RANK sorts by: what could never fit comes last, else it might fill a pass by itself."""
+    return rows.annotate(never_fits=ExpressionWrapper(_NEVER_FITS, output_field=BooleanField()))
+
+
+def claim_closed(*, pool_id: str, tenants: Collection[str] | None, limit: int) -> list[Reservation]:
+    """What waits for its first placement in the pool, of these tenants or of all, and nobody else works on.
+
+    What was placed before, and has a reason for which it waits again, runs out: its re-placement is no new booking.
+    """
+    rows = Reservation.objects.filter(pool_id=pool_id, state=states.PENDING, reason="")
+    if tenants is not None:
+        rows = rows.filter(tenant_id__in=list(tenants))
+    return claim_rows(rows, limit=limit, order=("id",))
+
+
+def claim_held(pool_id: str) -> list[Reservation]:
+    """Reservations of the pool whose devices nodes keep, and that nobody else works on."""
+    return claim_rows(
+        Reservation.objects.filter(pool_id=pool_id, held_since__isnull=False), limit=HELD_LIMIT, order=("id",)
+    )
+
+
+def claim_existing(ids: Collection[str]) -> list[Reservation]:
+    """Those of these reservations that nobody else works on just now, locked."""
+    return claim_rows(Reservation.objects.filter(id__in=ids), limit=len(ids), order=("id",))
 
 
 def lock_existing(ids: Collection[str]) -> list[Reservation]:

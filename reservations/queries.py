@@ -4,25 +4,44 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 
 from computeplatform.api.calls import Resource
 from computeplatform.db.compiled import Compiled
 from computeplatform.db.ticks import last_tick
+from computeplatform.prepared import prepared_cursor
 from fleet import queries as fleet
-from fleet.contracts import PoolView
+from fleet.contracts import UNITS_PER_NODE, NodeBooking, PoolView
+from fleet.troubles import unit_base_of
 from reservations.contracts import Standing, reservation_json
 from reservations.domain import states
+from reservations.domain.charges import estimated_cost, totals
+from reservations.domain.extending import OPEN, Change
+from reservations.domain.hosts import Amounts
+from reservations.domain.lifecycle import pending_deadline
 from reservations.domain.progress import Progress, operation
 from reservations.domain.requests import HOUR, ReservationRequest, window_at
 from reservations.errors import ReservationNotFound
-from reservations.locks import BY_CALL, BY_RANK, due_rows, open_drafts
+from reservations.locks import BY_CALL, BY_RANK, due_rows, open_drafts, ranked
 from reservations.models import Reservation
 
 # The tick row of the loop that retries what is pending; ``operation.nextTryAt`` is read from it.
 PLACEMENT_TICK = "placement"
 # How long after its call an unanswered draft is still finished (CRE-20).
 CALL_OPEN = 60_000
+
+# Among how many of those that wait the first in line is looked for, and how many of them one tenant can be.
+_HEADS = 64
+_OF_EACH = 8
+_FIRST_PENDING = """
+SELECT id FROM (
+    SELECT id, priority, created_at,
+        row_number() OVER (PARTITION BY priority, tenant_id ORDER BY created_at, id) AS turn
+    FROM reservations_reservation
+    WHERE pool_id = %s AND state = 'pending' AND NOT conditions @> '[{"reason": "NeverFits"}]'
+) AS waiting WHERE turn <= %s ORDER BY priority DESC, turn, created_at, id LIMIT %s
+"""
 
 # Asked twice or thrice in every create.
 _BY_ID = Compiled(lambda *, key: Reservation.objects.filter(id=key), "key")
@@ -105,21 +124,53 @@ def mark_of(*, tenant_id: str, reservation_id: str) -> tuple[int, str] | None:
 
 
 def asked(row: Reservation) -> ReservationRequest:
-    """The stored request, as far as its window and shape go."""
+    """The stored request, as far as its window and shape go, with what it was extended by."""
     return ReservationRequest(
         pool_id=row.pool_id,
         device_class=row.device_class,
         count=row.count,
         nodes=row.nodes,
         starts_at=row.requested_starts_at,
-        ends_at=row.requested_ends_at,
-        duration=row.duration,
+        ends_at=None if row.requested_ends_at is None else row.requested_ends_at + row.extended_by,
+        duration=None if row.duration is None else row.duration + row.extended_by,
         start_before=row.start_before,
     )
 
 
-def decision_resource(row: Reservation, pool: PoolView, *, now: int) -> Resource:
-    """What IAM sees of a reservation (CRE-7): every attribute, always there, typed; counts over the whole gang."""
+def booked_on_each(row: Reservation) -> Amounts:
+    """The host amounts that are booked on each of its nodes, the share included (HST-1)."""
+    return Amounts(row.vcpu_milli, row.memory_mib, row.hugepages_1gi)
+
+
+def share_on_each(row: Reservation) -> Amounts:
+    """How much of that is the share of its GPUs, which is not charged (HST-5)."""
+    return Amounts(row.share_vcpu_milli, row.share_memory_mib)
+
+
+def cost_of(row: Reservation, *, milliseconds: int, price: Mapping[str, str] | None) -> Decimal:
+    """What a window of that length costs, at a price in its wire form: the row's own once it is admitted (QTA-3)."""
+    return estimated_cost(
+        price, devices=row.count * row.nodes, nodes=row.nodes, booked=booked_on_each(row), milliseconds=milliseconds
+    )
+
+
+def give_up_at(row: Reservation, pool: PoolView) -> int:
+    """When a pending reservation is given up at the latest (CRE-16)."""
+    return pending_deadline(
+        requested_ends_at=asked(row).ends_at,
+        start_before=row.start_before,
+        pending_since=row.pending_since or 0,
+        max_pending=pool.policy.max_pending_hours * HOUR,
+    )
+
+
+def decision_resource(
+    row: Reservation, pool: PoolView, *, now: int, change: Change | None = None, cost: Decimal | None = None
+) -> Resource:
+    """What IAM sees of a reservation (CRE-7): every attribute, always there, typed; counts over the whole gang.
+
+    With a ``change`` it is the reservation as it would be after that, at this ``cost`` (EXT-2).
+    """
     window = window_at(asked(row), now)
     starts_at = row.starts_at if row.starts_at is not None else window.starts_at
     ends_at = row.ends_at if row.ends_at is not None else window.ends_at
@@ -143,13 +194,11 @@ def decision_resource(row: Reservation, pool: PoolView, *, now: int) -> Resource
             "binding": row.binding,
             "spot": row.spot,
             "priority": row.priority,
-            "durationHours": -(-(ends_at - starts_at) // HOUR),
+            "durationHours": change.duration_hours if change else -(-(ends_at - starts_at) // HOUR),
             "startsInHours": max(0, -(-(starts_at - now) // HOUR)),
             "leaseSeconds": row.lease_seconds or 0,
-            "vcpu": 0,
-            "memoryGiB": 0,
-            "hugepages1Gi": 0,
-            "estimatedCost": Decimal(row.estimated_cost),
+            **totals(booked_on_each(row), row.nodes),
+            "estimatedCost": Decimal(row.estimated_cost) if cost is None else cost,
             "currency": row.currency,
             "creatorId": row.creator_id,
             "creatorKind": row.creator_kind,
@@ -179,6 +228,8 @@ def progress_of(row: Reservation) -> dict[str, Any]:
                 changed_at=row.changed_at,
                 withdrawing=row.state in states.TERMINAL and bool(reported),
                 last_retry_at=last_tick(PLACEMENT_TICK) if row.state == states.PENDING else None,
+                extending_since=_extending_since(row),
+                extended_at=row.extended_at,
             )
         )
     }
@@ -187,6 +238,11 @@ def progress_of(row: Reservation) -> dict[str, Any]:
     if bound:
         shown["binding"] = [{"nodeId": a.node_id, "devices": [device.as_json() for device in a.devices]} for a in bound]
     return shown
+
+
+def _extending_since(row: Reservation) -> int | None:
+    change = Change.from_json(row.pending_change)
+    return None if change is None else change.open_until - OPEN
 
 
 def pools_with_open_drafts(*, now: int, called_before: int) -> list[str]:
@@ -204,13 +260,27 @@ def open_draft_ids(*, pool_id: str, decided: bool, now: int, limit: int) -> list
 
 def pending_ids(*, pool_id: str, limit: int) -> list[str]:
     """The pending reservations of a pool that a pass of placement would try, in the order in which it reads them."""
-    rows = Reservation.objects.filter(pool_id=pool_id, state=states.PENDING).order_by(*BY_RANK)
+    rows = ranked(Reservation.objects.filter(pool_id=pool_id, state=states.PENDING)).order_by(*BY_RANK)
     return list(rows.values_list("id", flat=True)[:limit])
+
+
+def first_pending(pool_id: str) -> list[Reservation]:
+    """Of those that wait in a pool and could ever fit, the oldest of each tenant and priority, the highest first."""
+    with prepared_cursor() as cursor:
+        cursor.execute(_FIRST_PENDING, [pool_id, _OF_EACH, _HEADS])
+        ids = [row_id for (row_id,) in cursor.fetchall()]
+    return list(Reservation.objects.filter(id__in=ids)) if ids else []
 
 
 def pools_with_pending() -> list[str]:
     """Pools in which something waits."""
     rows = Reservation.objects.filter(state=states.PENDING)
+    return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
+
+
+def pools_with_queued(*, since: int, until: int) -> list[str]:
+    """Pools in which something was queued in ``[since, until)`` and has not had its turn."""
+    rows = Reservation.objects.filter(queued_at__gte=since, queued_at__lt=until)
     return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
 
 
@@ -223,3 +293,23 @@ def due_ids(*, now: int, pool_id: str, woken: bool, limit: int) -> list[str]:
     """The reservations that the reconciler has to look at, most overdue first."""
     rows = due_rows(now=now, pool_id=pool_id, woken=woken).order_by("due_at", "id")
     return list(rows.values_list("id", flat=True)[:limit])
+
+
+_ON_NODE = """
+SELECT reservation_id, tenant_id, sum(devices), min(lower(during)), max(upper(during)) FROM reservations_booking
+WHERE units && int8range(%(base)s, %(base)s + %(span)s) AND during && int8range(%(from)s, %(until)s)
+    AND node_id = %(node)s
+GROUP BY reservation_id, tenant_id ORDER BY 4, 1
+"""
+
+
+def bookings_on_node(node_id: str, *, starts_at: int, ends_at: int | None) -> list[NodeBooking]:
+    """What is booked on a node at any time of ``[starts_at, ends_at)``, by reservation; the earliest first.
+
+    ``ends_at`` None: for ever. The fleet asks this through its port. The index over units answers it, so the history
+    of the pool costs nothing.
+    """
+    values: dict[str, Any] = {"base": unit_base_of(node_id), "span": UNITS_PER_NODE, "node": node_id}
+    with connection.cursor() as cursor:
+        cursor.execute(_ON_NODE, values | {"from": starts_at, "until": ends_at})
+        return [NodeBooking(row[0], row[1], int(row[2]), row[3], row[4]) for row in cursor.fetchall()]

@@ -1,6 +1,6 @@
 """The loops of reservations. Each pass reads what is stored and does what is due; a wake only makes it earlier."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import structlog
@@ -10,7 +10,10 @@ from computeplatform.db.locks import in_line
 from computeplatform.db.ticks import record_tick
 from computeplatform.wakes import clear_mark
 from reservations import queries
+from reservations.operations import displacing
 from reservations.operations.admission import admit_pool
+from reservations.operations.closing import cancel_closed, closed_pools
+from reservations.operations.holding import pools_with_held, settle_held
 from reservations.operations.isolation import is_passing
 from reservations.operations.lifecycle import advance_due, postpone
 from reservations.operations.placing import place_waiting
@@ -19,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 # A draft that old has missed its wake, or its worker has died.
 MISSED_WAKE = 1 * SECOND
+# For how long the queue's own tick tries what is queued.
+QUEUE_RETRIED = 60 * SECOND
 # Passes of one call; what is left is due at the next tick too.
 MAX_PASSES = 50
 SINGLY = 500
@@ -42,6 +47,8 @@ def place(*, pool_id: str) -> None:
 def reconcile(*, pool_id: str) -> None:
     """Do what is due in the pool."""
     clear_mark("reconcile", pool_id)
+    _guarded(partial(cancel_closed, pool_id, now=compute_now()), pool_id)
+    _displace([pool_id])
     _advance(pool_id, now=compute_now(), woken=True)
 
 
@@ -68,6 +75,14 @@ def placement_tick() -> None:
     record_tick(queries.PLACEMENT_TICK, now=now)
 
 
+def queue_tick() -> None:
+    """Place what was queued and whose wake was lost. What fails time and again is left to the placement tick."""
+    now = compute_now()
+    for pool_id in queries.pools_with_queued(since=now - QUEUE_RETRIED, until=now - MISSED_WAKE):
+        _guarded(partial(_place, pool_id), pool_id)
+    record_tick("queue", now=now)
+
+
 def _place(pool_id: str) -> None:
     place_waiting(pool_id, now=compute_now())
 
@@ -75,14 +90,26 @@ def _place(pool_id: str) -> None:
 def reconcile_tick() -> None:
     """Do what is due, pool by pool. One that is held up holds one tick up: the next ones pass it by."""
     now = compute_now()
-    for pool_id in queries.pools_with_due(now=now):
+    for pool_id in closed_pools():
+        _guarded(partial(cancel_closed, pool_id, now=now), pool_id)
+    # What must not start where it is has to leave before the others are looked at.
+    _displace(displacing.pools_disturbed())
+    for pool_id in sorted({*queries.pools_with_due(now=now), *pools_with_held()}):
         with in_line(f"reconcile:{pool_id}") as line:
             if line is not None:
                 _guarded(partial(_advance, pool_id, now=now), pool_id)
     record_tick("reconcile", now=now)
 
 
+def _displace(pool_ids: Iterable[str]) -> None:
+    """Move what lost, draining and sick nodes and devices cannot keep, and tell what runs there."""
+    for pool_id in sorted(pool_ids):
+        _guarded(partial(displacing.displace, pool_id, now=compute_now()), pool_id)
+
+
 def _advance(pool_id: str, *, now: int, woken: bool = False) -> None:
+    # What nodes have let go of comes first: somebody may wait for it.
+    _guarded(partial(settle_held, pool_id=pool_id, now=now), pool_id)
     for _ in range(MAX_PASSES):
         try:
             report = advance_due(now=now, pool_id=pool_id, woken=woken)

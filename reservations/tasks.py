@@ -37,6 +37,12 @@ def placement_tick(**_: Any) -> None:
     reconcilers.placement_tick()
 
 
+@shared_task(name="reservations.queue_tick", queue="placement")
+def queue_tick(**_: Any) -> None:
+    """Place what was queued and whose wake was lost (CRE-14)."""
+    reconcilers.queue_tick()
+
+
 @shared_task(name="reservations.reconcile_tick", queue="reconcile")
 def reconcile_tick(**_: Any) -> None:
     """Do what is due (REC-2)."""

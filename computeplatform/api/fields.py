@@ -72,6 +72,10 @@ class Whole(serializers.IntegerField):
         return data
 
 
+class Number(serializers.FloatField):
+    """A number that need not be whole. Only answers have such ones."""
+
+
 class Instant(Whole):
     """A point in time: epoch milliseconds, UTC."""
 

@@ -100,7 +100,8 @@ class MethodView(APIView):
         if not method.decides:
             return method.handler(call, data, None)
         resource, loaded = method.target(call, data)
-        if method.action:
+        # A parked call was decided and counted when it came: later looks only ask whether it would still be allowed.
+        if method.action and not (call.resume and call.permits(method.action, resource)):
             call.decide(method.action, resource)
         if method.replay and "idempotencyKey" in data:
             return answer_once(method, method.replay, call, data, loaded)

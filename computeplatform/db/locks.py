@@ -34,6 +34,39 @@ def try_advisory_lock(name: str) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+@contextlib.contextmanager
+def holding(name: str) -> Iterator[None]:
+    """Hold a named lock over several transactions; it is waited for like any other lock.
+
+    It belongs to the session: a holder that is killed loses it at once, one that is cut off as soon as the server
+    notices. So it says who is to do some work, and is no proof that nobody else writes.
+    """
+    key = _session_key(name)
+    with prepared_cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [key])
+    try:
+        yield
+    finally:
+        # A connection that is gone has given it up already.
+        with contextlib.suppress(Error):
+            _unlock_session(key)
+
+
+def _session_key(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
+def _try_session_lock(key: int) -> bool:
+    with prepared_cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
+        return bool(cursor.fetchone()[0])
+
+
+def _unlock_session(key: int) -> None:
+    with prepared_cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
+
+
 class Line:
     """The one place in a line; whoever holds it leaves it as soon as its turn has come, before it reads."""
 
@@ -45,8 +78,7 @@ class Line:
         """Let somebody else stand there. Once is enough."""
         if self._standing:
             self._standing = False
-            with prepared_cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [self._key])
+            _unlock_session(self._key)
 
 
 @contextlib.contextmanager
@@ -57,11 +89,8 @@ def in_line(name: str) -> Iterator[Line | None]:
     call, and a second one need not wait too. Otherwise everything that may wait would wait for one held lock. The
     place belongs to the session, since it is given up in the middle of a transaction.
     """
-    key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
-    with prepared_cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
-        free = bool(cursor.fetchone()[0])
-    if not free:
+    key = _session_key(name)
+    if not _try_session_lock(key):
         yield None
         return
     line = Line(key)

@@ -8,11 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import structlog
 
 from computeplatform.simulator.machine import Hardware, Machine, State
+from computeplatform.simulator.orders import path_of, read_orders
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +47,10 @@ def read_nodes(path: Path) -> list[Hardware]:
 
 
 async def run_nodes(nodes: Sequence[Hardware], options: Options) -> None:
-    """Run the machines until the task is cancelled. Each keeps its state in ``<state_dir>/<nodeId>.json``."""
+    """Run the machines until the task is cancelled.
+
+    Each keeps its state in ``<state_dir>/<nodeId>.json``, and reads what faults are ordered of it beside that.
+    """
     options.state_dir.mkdir(parents=True, exist_ok=True)
     verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
@@ -63,10 +68,20 @@ async def _run_node(hardware: Hardware, client: httpx.AsyncClient, options: Opti
     path = options.state_dir / f"{hardware.node_id}.json"
     machine = Machine(hardware, State.load(path))
     failures = 0
+    last: dict[str, Any] | None = None
     # Machines that start together do not speak at the same instant for ever.
     await asyncio.sleep(random.uniform(0, options.poll_seconds or 1.0))  # noqa: S311 - jitter, no secret
     while True:
-        reached, done = await _exchange(machine, client, path)
+        done = _obey(machine, options)
+        if machine.orders.late:
+            await asyncio.sleep(machine.orders.late)
+        if machine.orders.lost:
+            reached, last = False, None
+        else:
+            if machine.orders.repeat and last is not None:
+                await _send(machine, last, client)  # out of its order, as a message that was held up on its way
+            reached, last, did = await _exchange(machine, client, path)
+            done += did
         failures = 0 if reached else failures + 1
         if not reached:
             done += machine.enforce_ends(now=_now())
@@ -76,10 +91,27 @@ async def _run_node(hardware: Hardware, client: httpx.AsyncClient, options: Opti
         await asyncio.sleep(_pause(machine, options, failures=failures, busy=bool(done)))
 
 
-async def _exchange(machine: Machine, client: httpx.AsyncClient, path: Path) -> tuple[bool, list[str]]:
-    """One message and its answer; returns whether the server was reached, and what was done."""
+def _obey(machine: Machine, options: Options) -> list[str]:
+    """The faults in force; an order that nobody can read leaves those before as they are."""
+    try:
+        return machine.obey(read_orders(path_of(options.state_dir, machine.hardware.node_id)))
+    except ValueError as error:
+        log.warning("orders_not_understood", node=machine.hardware.node_id, error=str(error))
+        return []
+
+
+async def _exchange(machine: Machine, client: httpx.AsyncClient, path: Path) -> tuple[bool, dict[str, Any], list[str]]:
+    """One message and its answer; returns whether the server was reached, the message, and what was done."""
     message = machine.report()
     machine.state.save(path)  # a sequence number is never used for two different messages
+    answer = await _send(machine, message, client)
+    if answer is not None and machine.orders.repeat:
+        answer = await _send(machine, message, client) or answer
+    return answer is not None, message, [] if answer is None else machine.follow(answer, now=_now())
+
+
+async def _send(machine: Machine, message: dict[str, Any], client: httpx.AsyncClient) -> dict[str, Any] | None:
+    """The answer to a message, None if there was none."""
     try:
         response = await client.post(
             "/api/compute/nodes/sync",
@@ -89,11 +121,11 @@ async def _exchange(machine: Machine, client: httpx.AsyncClient, path: Path) -> 
         body = response.json()
     except (httpx.HTTPError, json.JSONDecodeError) as error:
         log.warning("node_cannot_reach_server", node=machine.hardware.node_id, error=repr(error))
-        return False, []
+        return None
     if response.status_code != httpx.codes.OK:
         log.warning("node_refused", node=machine.hardware.node_id, answer=body.get("error"))
-        return False, []
-    return True, machine.follow(body["data"], now=_now())
+        return None
+    return dict(body["data"])
 
 
 def _pause(machine: Machine, options: Options, *, failures: int, busy: bool) -> float:

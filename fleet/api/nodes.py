@@ -1,4 +1,4 @@
-"""``nodes/register``, ``list``, ``get``, ``cordon``, ``uncordon``, ``assign``: for operators (NOD-1, NOD-4)."""
+"""``nodes/register``, ``list``, ``get``, ``cordon``, ``uncordon``, ``drain``, ``remove``, ``assign`` (NOD-1, NOD-4)."""
 
 from computeplatform.api.calls import Call
 from computeplatform.api.fields import Creating, Id, Input, Items, Name, Page, Shape, Text, Whole
@@ -98,7 +98,7 @@ def register(call: Call, data: Data, _: None) -> Answer:
     load=load_fleet,
 )
 def list_(call: Call, data: Data, _: None) -> Answer:
-    """The fleet's nodes, newest first, of one pool or of all (NOD-1).
+    """The fleet's nodes, newest first, of one pool or of all; removed ones are not listed (NOD-1).
 
     `cursor` is the id of the last node of the page before; an unknown one is INVALID_INPUT.
     """
@@ -116,7 +116,12 @@ def list_(call: Call, data: Data, _: None) -> Answer:
     load=load_node_of_fleet,
 )
 def get(call: Call, data: Data, _: None) -> Answer:
-    """A node with its devices, taints and allocations, desired and observed (NOD-1).
+    """A node with its devices, taints, maintenances and allocations, desired and observed (NOD-1).
+
+    A `lost` node has been silent for 30 seconds; `lostAt` is its last contact. An `adopting` one knows of syncs that
+    this server never stored (as after a restore from backup): it takes no bookings and is told to withdraw nothing,
+    and `unknownAllocations` lists what it holds and nobody here knows, until an operator decides in the admin (NOD-6).
+    A removed one is still answered, with `removedAt`.
 
     `version` rises with every change but heartbeats, software and allocations.
     """
@@ -131,7 +136,7 @@ def get(call: Call, data: Data, _: None) -> Answer:
     input=CordonInput,
     output=NodeAnswer,
     load=load_node_of_fleet,
-    codes=("CONFLICT",),
+    codes=("CONFLICT", "INVALID_STATE"),
 )
 def cordon(call: Call, data: Data, _: None) -> Answer:
     """Book nothing new on the node; what is booked stays and runs on (NOD-1). Repeated: unchanged.
@@ -156,14 +161,66 @@ def cordon(call: Call, data: Data, _: None) -> Answer:
     input=ChangeInput,
     output=NodeAnswer,
     load=load_node_of_fleet,
-    codes=("CONFLICT",),
+    codes=("CONFLICT", "INVALID_STATE"),
 )
 def uncordon(call: Call, data: Data, _: None) -> Answer:
     """The node takes bookings again; its pool's pending reservations are tried at once (NOD-1). Repeated: unchanged.
 
+    This ends draining too; what was moved or preempted stays so.
+
     Emits `node.uncordoned`.
     """
     operations.uncordon_node(node_id=data["nodeId"], version=data.get("version"), by=call.actor, now=call.now)
+    return _stored(data["nodeId"])
+
+
+@method(
+    "nodes/drain",
+    kind="mutation",
+    action=ADMIN,
+    resource="compute-fleet",
+    input=CordonInput,
+    output=NodeAnswer,
+    load=load_node_of_fleet,
+    codes=("CONFLICT", "INVALID_STATE"),
+)
+def drain(call: Call, data: Data, _: None) -> Answer:
+    """Cordon the node and empty it as far as that breaks no promise (NOD-1). Repeated: unchanged.
+
+    Within seconds reservations that have not started move to other nodes, or wait as pending if they fit nowhere; spot
+    work is preempted, after the notice that the pool gives (`spotNoticeSeconds`); anything else runs to its end.
+    `nodes/uncordon` ends it. Emits `node.draining`.
+    """
+    operations.drain_node(
+        node_id=data["nodeId"],
+        reason=data.get("reason", ""),
+        version=data.get("version"),
+        by=call.actor,
+        now=call.now,
+    )
+    return _stored(data["nodeId"])
+
+
+@method(
+    "nodes/remove",
+    kind="mutation",
+    action=ADMIN,
+    resource="compute-fleet",
+    input=ChangeInput,
+    output=NodeAnswer,
+    load=load_node_of_fleet,
+    codes=("INVALID_STATE", "CONFLICT"),
+)
+def remove(call: Call, data: Data, _: None) -> Answer:
+    """Take a node out of the fleet for good (NOD-1).
+
+    While a booking on it is live, now or later, or an allocation, it is INVALID_STATE with `details.bookings` and
+    `details.allocations`; drain it first. An allocation is live while a reservation wants it, and while a node that is
+    heard of has not withdrawn it. The software's key is revoked, and the node leaves its pool and `nodes/list`;
+    `nodes/get` goes on answering it, with `removedAt`. Its name is free again, its span of units never is. Repeated:
+    unchanged. Emits `node.removed`.
+    """
+    operations.remove_node(node_id=data["nodeId"], version=data.get("version"), by=call.actor, now=call.now)
     return _stored(data["nodeId"])
 
 

@@ -1,4 +1,4 @@
-"""``pools/create``, ``get``, ``list``, ``offer`` (POL-1)."""
+"""``pools/create``, ``get``, ``list``, ``update``, ``archive``, ``offer``, ``withdrawOffer`` (POL-1, POL-3)."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from computeplatform.api.methods import Answer, Data, Replay, method
 from computeplatform.errors import InvalidInput, Issue
 from fleet import queries
 from fleet.api.resources import load_pool, load_pool_for_tenant
-from fleet.api.shapes import WORD, Maxima, OfferShape, PolicyShape, PoolShape, offer_json, pool_json
+from fleet.api.shapes import WORD, Maxima, OfferShape, PolicyChange, PolicyShape, PoolShape, offer_json, pool_json
 from fleet.contracts import OFFER_PRIORITY, OfferView, Policy, PoolView
 from fleet.domain.pools import DEVICE_CLASSES, PROFILE, SHARING_OF_CLASS, SHARINGS
 from fleet.operations import pools as operations
@@ -41,6 +41,24 @@ class OfferInput(Creating):
     resources = Maxima(help_text="What it may use at most; a resource that is not named grants 0.")
     budgetCheck = Flag(required=False, help_text="Default: as the pool's policy says.")
     maxPriority = Whole(max_value=100, default=OFFER_PRIORITY)
+
+
+class UpdateInput(Input):
+    poolId = Id()
+    name = Name(required=False)
+    policy = PolicyChange(required=False)
+    version = Whole(min_value=1, required=False, help_text="Refuse the change if the pool is no longer at this one.")
+
+
+class ArchiveInput(Input):
+    poolId = Id()
+    version = Whole(min_value=1, required=False, help_text="Refuse the change if the pool is no longer at this one.")
+
+
+class WithdrawInput(Input):
+    poolId = Id()
+    toTenantId = Id()
+    version = Whole(min_value=1, required=False, help_text="Refuse the change if the offer is no longer at this one.")
 
 
 class PoolAnswer(Shape):
@@ -176,6 +194,88 @@ def offer(call: Call, data: Data, pool: PoolView) -> Answer:
         now=call.now,
     )
     return {"offer": _offer_json(made)}
+
+
+@method(
+    "pools/update",
+    kind="mutation",
+    action="compute:pools:admin",
+    resource="compute-pool",
+    input=UpdateInput,
+    output=PoolAnswer,
+    load=load_pool,
+)
+def update(call: Call, data: Data, pool: PoolView) -> Answer:
+    """Change the pool's name and members of its policy (POL-1). Archived pools too: what runs there still goes by it.
+
+    `policy` is merged member by member: what is left out stays, `null` gives the default again (or removes what has
+    none), and a member that is an object (`kubernetes`, `perGpu`, `price`) is replaced as a whole. What a change acts
+    on:
+
+    - `price`, `perGpu`: reservations that are admitted later. What is admitted keeps its price and its share, for
+      extensions and re-placements too (QTA-3, HST-2).
+    - `maxDurationHours`, `maxAdvanceDays`, `tenantRoot`, `kubernetes`, `agentsNeedLease`, `budgetCheck`: requests and
+      extensions that come later. Nothing that is admitted ends or is refused for them.
+    - `placer`, `preemptSpot`, `spotNoticeSeconds`: every placement and preemption from now on, of what waits too.
+    - `nodeLostGraceSeconds`, `bindTimeoutSeconds`, `maxPendingHours`: everything that runs, binds or waits, counted
+      from when its time began; a shorter one may have run out already, and is acted on at once.
+
+    A stale `version` is CONFLICT. A change to what is the case already changes nothing. Emits `pool.updated`. Decided
+    on the pool in its owner's tenant.
+    """
+    changed = operations.update_pool(
+        pool_id=pool.id,
+        name=data.get("name"),
+        policy=data.get("policy", {}),
+        version=data.get("version"),
+        by=call.actor,
+        now=call.now,
+    )
+    return {"pool": pool_json(changed)}
+
+
+@method(
+    "pools/archive",
+    kind="mutation",
+    action="compute:pools:admin",
+    resource="compute-pool",
+    input=ArchiveInput,
+    output=PoolAnswer,
+    load=load_pool,
+)
+def archive(call: Call, data: Data, pool: PoolView) -> Answer:
+    """Take no new bookings in the pool; an archived pool is answered unchanged (POL-1, POL-3).
+
+    Within seconds pending reservations are cancelled with reason `pool-archived`. Placed and later ones run to their
+    end, are placed anew if they must be, and cannot be extended. All quota maxima of the pool become 0; the rows stay.
+    It cannot be undone. A stale `version` is CONFLICT. Emits `pool.archived`, and `quota.changed` per row.
+    """
+    archived = operations.archive_pool(pool_id=pool.id, version=data.get("version"), by=call.actor, now=call.now)
+    return {"pool": pool_json(archived)}
+
+
+@method(
+    "pools/withdrawOffer",
+    kind="mutation",
+    action="compute:pools:admin",
+    resource="compute-pool",
+    input=WithdrawInput,
+    output=OfferAnswer,
+    load=load_pool,
+)
+def withdraw_offer(call: Call, data: Data, pool: PoolView) -> Answer:
+    """Take the pool away from a tenant; an offer that was withdrawn already is answered unchanged (POL-1, POL-3).
+
+    The tenant no longer sees the pool. Within seconds its pending reservations are cancelled with reason
+    `offer-withdrawn`; placed and later ones run to their end, are placed anew if they must be, and cannot be extended.
+    Its quota maxima in the pool become 0; the rows stay. `pools/offer` opens the pool to it again. NOT_FOUND for a
+    tenant that it was never offered to; a stale `version` is CONFLICT. Emits `pool.offer-withdrawn`, and
+    `quota.changed` per row.
+    """
+    withdrawn = operations.withdraw_offer(
+        pool_id=pool.id, to_tenant_id=data["toTenantId"], version=data.get("version"), by=call.actor, now=call.now
+    )
+    return {"offer": _offer_json(withdrawn)}
 
 
 def _kind(data: Data) -> tuple[str, str]:

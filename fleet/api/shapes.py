@@ -3,7 +3,17 @@
 from typing import Any
 
 from computeplatform.api.fields import Anything, Flag, Id, Instant, Items, Mapped, Name, OneOf, Shape, Text, Whole
-from fleet.contracts import AllocationView, NodeDetail, OfferView, PoolView, TaintView
+from computeplatform.conditions import Condition
+from fleet.contracts import (
+    MASS_SILENCE,
+    AllocationView,
+    MaintenanceView,
+    NodeBooking,
+    NodeDetail,
+    OfferView,
+    PoolView,
+    TaintView,
+)
 from fleet.domain.nodes import STATES
 from fleet.domain.pools import DEVICE_CLASSES, PROFILE, SHARINGS
 from quotas.contracts import QuotaView
@@ -75,6 +85,27 @@ class PolicyShape(Shape):
     agentsNeedLease = Flag(required=False, help_text="Default false.")
 
 
+class PolicyChange(PolicyShape):
+    """Members of a pool's policy to be changed. `null` gives a member its default again; others stay as they are."""
+
+    def get_fields(self) -> dict[str, Any]:
+        """The policy's members, each of which may be null here."""
+        fields: dict[str, Any] = dict(super().get_fields())
+        for field in fields.values():
+            field.allow_null = True
+        return fields
+
+
+class PoolConditionShape(Shape):
+    """What is true of a pool beside its terms."""
+
+    type = OneOf(choices=[MASS_SILENCE])
+    status = OneOf(choices=["True"])
+    reason = Text(max_length=64)
+    message = Text(max_length=256)
+    lastTransitionAt = Instant()
+
+
 class PoolShape(Shape):
     """A pool."""
 
@@ -88,6 +119,9 @@ class PoolShape(Shape):
     profile = Text(pattern=PROFILE, required=False, help_text="MIG pools alone have one.")
     policy = PolicyShape()
     archivedAt = Instant(required=False)
+    conditions = Items(
+        child=PoolConditionShape(), help_text="`MassSilence` while many of its nodes are silent at once (REC-8)."
+    )
     createdAt = Instant()
     version = Whole(min_value=1)
 
@@ -117,10 +151,12 @@ class QuotaShape(Shape):
 
 
 class AllocatedDeviceShape(Shape):
-    """A device of an allocation."""
+    """A device of an allocation: a GPU, a MIG instance by its own uuid, or a slot of a GPU."""
 
     position = Whole(max_value=63)
     uuid = Text(max_length=128)
+    index = Whole(max_value=7, required=False, help_text="The place of a MIG instance on its GPU.")
+    slot = Whole(max_value=255, required=False)
 
 
 class AllocationShape(Shape):
@@ -166,6 +202,33 @@ class DeviceShape(Shape):
     slots = Whole(required=False)
 
 
+class MaintenanceShape(Shape):
+    """A time in which the node takes no bookings."""
+
+    id = Id()
+    startsAt = Instant()
+    endsAt = Instant(help_text="Exclusive.")
+    reason = Text(max_length=128, required=False)
+
+
+class NodeBookingShape(Shape):
+    """What a reservation has booked on the node."""
+
+    reservationId = Id()
+    tenantId = Id()
+    devices = Whole(min_value=1)
+    startsAt = Instant()
+    endsAt = Instant(help_text="Exclusive.")
+
+
+class UnknownAllocationShape(Shape):
+    """What an adopting node holds and this server has no record of (NOD-6)."""
+
+    reservationId = Text(max_length=128)
+    state = OneOf(choices=["bound", "withdrawing", "withdrawn"])
+    holders = Whole()
+
+
 class NodeShape(Shape):
     """A node."""
 
@@ -177,12 +240,19 @@ class NodeShape(Shape):
     state = OneOf(choices=STATES)
     cordoned = Flag()
     cordonReason = Text(max_length=128, required=False)
+    draining = Flag(help_text="Cordoned, and emptied of what can be moved or preempted.")
+    lostAt = Instant(required=False, help_text="The last contact of a node that is lost.")
+    removedAt = Instant(required=False)
+    maintenance = Items(child=MaintenanceShape(), help_text="What is planned and under way, the earliest first.")
     taints = Items(child=TaintShape())
     devices = Items(child=DeviceShape())
     host = HostShape()
     software = Mapped(child=Anything(), help_text="What the node's software says of itself.")
     lastHeartbeatAt = Instant(required=False)
     allocations = Items(child=AllocationShape())
+    unknownAllocations = Items(
+        child=UnknownAllocationShape(), required=False, help_text="While it is adopting: an operator has to decide."
+    )
     createdAt = Instant()
     version = Whole(min_value=1)
 
@@ -190,6 +260,14 @@ class NodeShape(Shape):
 def present(**members: Any) -> dict[str, Any]:
     """The members that have a value: what is not known is left out of an answer, never null."""
     return {name: value for name, value in members.items() if value is not None and value != ""}
+
+
+def _pool_conditions(pool: PoolView) -> list[dict[str, Any]]:
+    if pool.mass_silence_since is None:
+        return []
+    words = "many of its nodes fell silent at once; none is given up until they are heard of or an operator acts"
+    told = Condition(MASS_SILENCE, "True", "NodesSilent", words, pool.mass_silence_since)
+    return [told.as_json()]
 
 
 def pool_json(pool: PoolView) -> dict[str, Any]:
@@ -205,6 +283,7 @@ def pool_json(pool: PoolView) -> dict[str, Any]:
         profile=pool.profile,
         policy=pool.policy.as_json(),
         archivedAt=pool.archived_at,
+        conditions=_pool_conditions(pool),
         createdAt=pool.created_at,
         version=pool.version,
     )
@@ -249,9 +328,28 @@ def _allocation_json(allocation: AllocationView) -> dict[str, Any]:
         observed=allocation.observed,
         observedAt=allocation.observed_at,
         holders=allocation.holders,
-        devices=[{"position": device.position, "uuid": device.uuid} for device in allocation.devices],
+        devices=[
+            present(position=device.position, uuid=device.uuid, index=device.index, slot=device.slot)
+            for device in allocation.devices
+        ],
         until=allocation.until,
     )
+
+
+def maintenance_json(one: MaintenanceView) -> dict[str, Any]:
+    """A maintenance on the wire."""
+    return present(id=one.id, startsAt=one.starts_at, endsAt=one.ends_at, reason=one.reason)
+
+
+def booking_json(booking: NodeBooking) -> dict[str, Any]:
+    """A node's booking on the wire."""
+    return {
+        "reservationId": booking.reservation_id,
+        "tenantId": booking.tenant_id,
+        "devices": booking.devices,
+        "startsAt": booking.starts_at,
+        "endsAt": booking.ends_at,
+    }
 
 
 def node_json(node: NodeDetail) -> dict[str, Any]:
@@ -277,12 +375,17 @@ def node_json(node: NodeDetail) -> dict[str, Any]:
         state=node.state,
         cordoned=node.cordoned,
         cordonReason=node.cordon_reason,
+        draining=node.draining,
+        lostAt=node.lost_at,
+        removedAt=node.removed_at,
+        maintenance=[maintenance_json(one) for one in node.maintenances],
         taints=[taint_json(taint) for taint in node.taints],
         devices=devices,
         host=dict(node.host),
         software=dict(node.software),
         lastHeartbeatAt=node.last_heartbeat_at,
         allocations=[_allocation_json(allocation) for allocation in node.allocations],
+        unknownAllocations=[dict(one) for one in node.unknown_allocations] or None,
         createdAt=node.created_at,
         version=node.version,
     )

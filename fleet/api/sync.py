@@ -69,7 +69,7 @@ class SoftwareShape(Mapped):
 class MigShape(Tolerant):
     uuid = Text(max_length=128)
     profile = Text(max_length=32)
-    index = Whole(max_value=255)
+    index = Whole(max_value=255, help_text="Its place on the GPU: 0 to 7, each once.")
 
 
 class DeviceReport(Tolerant):
@@ -92,6 +92,7 @@ class AllocationReport(Tolerant):
     reservationId = Id()
     state = OneOf(choices=["bound", "withdrawing", "withdrawn"])
     holders = Holders(required=False)
+    generation = Whole(min_value=1, required=False, help_text="As in the answer by which it was bound.")
 
 
 class SyncInput(Tolerant, Input):
@@ -108,8 +109,10 @@ class SyncInput(Tolerant, Input):
 
 
 class ToldDevice(Shape):
-    position = Whole(max_value=63)
-    uuid = Text(max_length=128)
+    position = Whole(max_value=63, help_text="The GPU's place in the node.")
+    uuid = Text(max_length=128, help_text="The GPU's, of class mig the instance's.")
+    index = Whole(max_value=7, required=False, help_text="Of class mig: the instance's place on the GPU.")
+    slot = Whole(max_value=255, required=False, help_text="Of class slot: which of the GPU's slots.")
 
     def get_fields(self) -> dict[str, Any]:
         # A Python keyword on the wire: it cannot be declared as an attribute.
@@ -126,6 +129,7 @@ class ToldAllocation(Shape):
     devices = Items(child=ToldDevice(), required=False)
     resources = Mapped(child=Whole(), required=False, help_text="Host amounts to enforce; empty: none booked.")
     until = Instant(required=False, help_text="When the node withdraws by itself if it cannot reach us.")
+    generation = Whole(min_value=1, required=False, help_text="From the second plan on; to be reported with it.")
 
 
 class SyncAnswerShape(Shape):
@@ -160,6 +164,12 @@ def sync(call: Call, data: Data, _: None) -> Answer:
     For each allocation the node obeys `desired`: `planned` is for its information, `bound` is to be bound as soon as
     whatever held those devices before is withdrawn, `withdrawn` is to be let go of, and reported `withdrawn` until an
     answer no longer lists it. It withdraws at `until` by itself. What it holds and does not see in an answer it keeps.
+    What is withdrawn, or not listed, with no `holders` is released (`AllocationReleased`): only then a `kubernetes`
+    reservation's devices are free (REL-4).
+
+    A reservation may come back to a node that still holds other devices for it: it is told `withdrawn` first, and of
+    the new devices once the old ones are released. Such an answer has a `generation`; software that reports it with the
+    allocation cannot be misunderstood, and other software may leave it out.
 
     Unknown members are ignored and counted. A device that is no longer reported is `missing` and takes nothing new; a
     new one at a position takes the place of the one before. A report that contradicts itself, or names a position that
@@ -195,7 +205,10 @@ def _report(data: Data) -> Report:
         software=data["software"],
         devices=devices,
         host=data.get("host"),
-        allocations=tuple((a["reservationId"], Held(a["state"], a.get("holders", 0))) for a in data["allocations"]),
+        allocations=tuple(
+            (a["reservationId"], Held(a["state"], a.get("holders", 0), a.get("generation")))
+            for a in data["allocations"]
+        ),
     )
 
 
@@ -208,4 +221,5 @@ def _told_json(told: Told) -> dict[str, Any]:
         devices=None if told.devices is None else [device.as_json() for device in told.devices],
         resources=None if told.resources is None else dict(told.resources),
         until=told.until,
+        generation=told.generation,
     )

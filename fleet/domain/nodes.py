@@ -1,4 +1,4 @@
-"""The states of a node. ``cordoned`` stands beside them: an operator's word, not the node's."""
+"""The states of a node. ``cordoned`` and ``draining`` stand beside them: an operator's word, not the node's."""
 
 from computeplatform.transitions import Machine
 
@@ -18,6 +18,11 @@ NODE = Machine(
         (LOST, "synced"): READY,
         (ADOPTING, "synced"): ADOPTING,
         (READY, "silent"): LOST,
+        # What we do not know of it stays undecided, however long it is silent.
+        (ADOPTING, "silent"): ADOPTING,
+        # It turned out to be one of many that fell silent at once (REC-8).
+        (LOST, "doubted"): READY,
+        (ADOPTING, "doubted"): ADOPTING,
         (REGISTERED, "ahead"): ADOPTING,
         (READY, "ahead"): ADOPTING,
         (LOST, "ahead"): ADOPTING,

@@ -54,6 +54,14 @@ class Policy:
             price=_price(stored["price"]) if "price" in stored else None,
         )
 
+    def merged(self, changes: Mapping[str, Any]) -> "Policy":
+        """The policy with these members in the place of its own; one that is None has its default again.
+
+        A member that is an object (``kubernetes``, ``perGpu``, ``price``) is replaced as a whole.
+        """
+        whole = self.as_json() | dict(changes)
+        return Policy.from_json({member: value for member, value in whole.items() if value is not None})
+
     def as_json(self) -> dict[str, Any]:
         """The wire form, defaults written out; members without a value are left out."""
         shown: dict[str, Any] = {member: getattr(self, name) for member, name in _PLAIN.items()}

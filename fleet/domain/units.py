@@ -9,6 +9,12 @@ POSITIONS_PER_NODE = 64
 UNITS_PER_POSITION = 256
 UNITS_PER_NODE = POSITIONS_PER_NODE * UNITS_PER_POSITION
 
+# What a pool of each class books at a time, its grain: a whole position, one of the eight places of MIG instances on a
+# GPU, or one of its slots.
+UNITS_PER_GRAIN = {"gpu": UNITS_PER_POSITION, "mig": 32, "slot": 1}
+MIG_PLACES = UNITS_PER_POSITION // UNITS_PER_GRAIN["mig"]
+SLOTS = UNITS_PER_POSITION // UNITS_PER_GRAIN["slot"]
+
 
 def unit_base(number: int) -> int:
     """The first unit of the node with this number (1, 2, …, from a database sequence)."""
@@ -40,3 +46,21 @@ def places_of(lower: int, upper: int) -> range:
     """The positions that a run touches, whatever node it is on: every span begins at a multiple of its length."""
     base = lower - lower % UNITS_PER_NODE
     return positions_in(base, lower, upper)
+
+
+def units_of_grains(base: int, first: int, count: int, size: int) -> tuple[int, int]:
+    """The units of ``count`` grains of ``size`` units side by side from the node's grain ``first`` on."""
+    if first < 0 or count < 1 or (first + count) * size > UNITS_PER_NODE:
+        raise ValueError(f"no {count} grains of {size} units from {first} on in a node")
+    lower = base + first * size
+    return lower, lower + count * size
+
+
+def grains_touched(base: int, lower: int, upper: int, size: int) -> int:
+    """The grains that a run of units touches, as bits: a whole GPU covers its instances and slots, and one of these
+    touches the GPU. 0 for a run outside the node's span, and for an empty one."""
+    lower, upper = max(lower - base, 0), min(upper - base, UNITS_PER_NODE)
+    if lower >= upper:
+        return 0
+    first, after = lower // size, (upper - 1) // size + 1
+    return (1 << after) - (1 << first)

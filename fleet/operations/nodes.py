@@ -1,4 +1,4 @@
-"""What operators do to nodes (NOD-1, NOD-4)."""
+"""What operators do to nodes (NOD-1, NOD-4, NOD-6)."""
 
 from collections.abc import Mapping
 
@@ -12,12 +12,24 @@ from computeplatform.events.outbox import emit
 from computeplatform.ids import new_id
 from computeplatform.wakes import wake
 from fleet import events
-from fleet.domain.nodes import REGISTERED
+from fleet.contracts import MASS_SILENCE
+from fleet.domain.nodes import ADOPTING, NODE, REGISTERED
 from fleet.domain.units import unit_base
-from fleet.errors import NodeInUse, NodeMoved, NodeNameTaken, NodeNotFound, PoolArchived, PoolNotFound
+from fleet.errors import (
+    NodeInUse,
+    NodeMoved,
+    NodeNameTaken,
+    NodeNotFound,
+    NodeRemoved,
+    NodeStillUsed,
+    PoolArchived,
+    PoolNotFound,
+)
 from fleet.locks import lock_node, lock_pool_rows
 from fleet.models import Allocation, Node
-from iam.operations.principals import create_node_service
+from fleet.occupancy import bookings_on_node
+from fleet.operations.taints import clear_taint
+from iam.operations.principals import create_node_service, end_node_service
 
 
 @in_transaction
@@ -73,6 +85,7 @@ def assign_node(*, node_id: str, pool_id: str | None, version: int | None, by: A
     held = Allocation.objects.filter(node=node).count()
     if held:
         raise NodeInUse(allocations=held)
+    _out_of_mass_silence(node, reason="assigned", by=by, now=now)
     node.pool_id = pool_id
     _change(node, "pool", type_=events.NODE_ASSIGNED, by=by, now=now, poolId=pool_id, poolIdBefore=before)
     if pool_id is not None:
@@ -86,7 +99,7 @@ def cordon_node(*, node_id: str, reason: str, version: int | None, by: Actor, no
     The pool's lock is taken, so an admission that is placing now either has booked or sees the cordon. Emits
     ``node.cordoned``.
     """
-    node = _lock_with_pool(node_id, version)
+    node = lock_node_with_pool(node_id, version)
     if node.cordoned and node.cordon_reason == reason:
         return
     node.cordoned, node.cordon_reason = True, reason
@@ -95,17 +108,82 @@ def cordon_node(*, node_id: str, reason: str, version: int | None, by: Actor, no
 
 @in_transaction
 def uncordon_node(*, node_id: str, version: int | None, by: Actor, now: int) -> None:
-    """The node takes bookings again. Repeated: unchanged. Emits ``node.uncordoned`` and wakes the pool."""
-    node = _lock_with_pool(node_id, version)
+    """The node takes bookings again; draining ends too. Repeated: unchanged.
+
+    Emits ``node.uncordoned`` and wakes the pool.
+    """
+    node = lock_node_with_pool(node_id, version)
     if not node.cordoned:
         return
-    node.cordoned, node.cordon_reason = False, ""
-    _change(node, "cordoned", "cordon_reason", type_=events.NODE_UNCORDONED, by=by, now=now)
+    node.cordoned, node.cordon_reason, node.draining = False, "", False
+    _change(node, "cordoned", "cordon_reason", "draining", type_=events.NODE_UNCORDONED, by=by, now=now)
     if node.pool_id is not None:
         wake("placement", node.pool_id)
 
 
-def _lock_with_pool(node_id: str, version: int | None) -> Node:
+@in_transaction
+def drain_node(*, node_id: str, reason: str, version: int | None, by: Actor, now: int) -> None:
+    """Cordon the node and empty it: reservations reads that by level and moves what it can (NOD-1).
+
+    Repeated: unchanged, but for the reason. Emits ``node.draining`` and wakes the pool.
+    """
+    node = lock_node_with_pool(node_id, version)
+    if node.draining and node.cordon_reason == reason:
+        return
+    node.cordoned, node.cordon_reason, node.draining = True, reason, True
+    columns = ("cordoned", "cordon_reason", "draining")
+    _change(node, *columns, type_=events.NODE_DRAINING, by=by, now=now, reason=reason)
+    if node.pool_id is not None:
+        wake("reconcile", node.pool_id)
+
+
+@in_transaction
+def adopt_node(*, node_id: str, reason: str, by: Actor, now: int) -> None:
+    """The operator's word on an adopting node: what is stored here holds, and it works on as any other (NOD-6).
+
+    From its next report on it is told to withdraw what nobody here knows. A node that is not adopting: unchanged.
+    Emits ``node.adopted`` and wakes the pool.
+    """
+    node = lock_node_with_pool(node_id, None)
+    if node.state != ADOPTING:
+        return
+    given_up = node.unknown_allocations or []
+    node.state, node.unknown_allocations, node.lost_at = NODE.next(node.state, "adopted"), None, None
+    node.version += 1
+    node.save(update_fields=["state", "unknown_allocations", "lost_at", "version"])
+    emit([events.node_event(events.NODE_ADOPTED, node, by=by, now=now, reason=reason, withdrawn=given_up)])
+    if node.pool_id is not None:
+        wake("placement", node.pool_id)
+
+
+@in_transaction
+def remove_node(*, node_id: str, version: int | None, by: Actor, now: int) -> None:
+    """Take the node out of the fleet for good: its software's key is revoked, its name is free, its units are not.
+
+    Live allocations are those that somebody wants, and those that a node that is heard of has still to withdraw.
+    Removed already: unchanged. Raises NodeNotFound, StaleVersion, NodeMoved, NodeStillUsed. Emits ``node.removed``.
+    """
+    if Node.objects.filter(id=node_id, removed_at__isnull=False).exists():
+        return
+    node = lock_node_with_pool(node_id, version)
+    held = Allocation.objects.filter(node=node)
+    live = held if node.lost_at is None else held.exclude(desired="withdrawn")
+    allocations = live.count()
+    bookings = bookings_on_node(node_id, starts_at=now, ends_at=None)
+    if bookings or allocations:
+        raise NodeStillUsed(bookings=len(bookings), allocations=allocations)
+    held.delete()
+    _out_of_mass_silence(node, reason="removed", by=by, now=now)
+    before, node.pool_id, node.removed_at = node.pool_id, None, now
+    _change(node, "pool", "removed_at", type_=events.NODE_REMOVED, by=by, now=now, poolIdBefore=before)
+    end_node_service(node_id=node_id, by=by, now=now)
+
+
+def lock_node_with_pool(node_id: str, version: int | None) -> Node:
+    """The node, locked after its pool, at the version that is asked for if one is.
+
+    Raises NodeNotFound, NodeRemoved, StaleVersion, and NodeMoved where it changed its pool at this moment.
+    """
     pool_id = Node.objects.filter(id=node_id).values_list("pool_id", flat=True).first()
     lock_pool_rows([pool_id] if pool_id else [])
     node = _lock_at(node_id, version)
@@ -116,6 +194,8 @@ def _lock_with_pool(node_id: str, version: int | None) -> Node:
 
 def _lock_at(node_id: str, version: int | None) -> Node:
     node = lock_node(node_id)
+    if node.removed_at is not None:
+        raise NodeRemoved
     if version is not None and node.version != version:
         raise StaleVersion(given=version, present=node.version)
     return node
@@ -125,6 +205,12 @@ def _change(node: Node, *columns: str, type_: str, by: Actor, now: int, reason: 
     node.version += 1
     node.save(update_fields=[*columns, "version"])
     emit([events.node_event(type_, node, by=by, now=now, reason=reason, **data)])
+
+
+def _out_of_mass_silence(node: Node, *, reason: str, by: Actor, now: int) -> None:
+    """It leaves the pool of which many are silent: it is none of those any more, and judged by itself (REC-8)."""
+    if clear_taint([node.id], MASS_SILENCE, by=by, now=now, reason=reason):
+        node.refresh_from_db(fields=["version"])
 
 
 def _open_pool(pool_id: str) -> None:

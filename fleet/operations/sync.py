@@ -16,13 +16,14 @@ from computeplatform.events.outbox import NewEvent, emit
 from computeplatform.wakes import wake
 from fleet import events
 from fleet.contracts import AllocatedDevice, SyncAnswer, Told
-from fleet.domain.nodes import ADOPTING, HEARTBEAT_SECONDS, NODE, READY
+from fleet.domain.nodes import ADOPTING, HEARTBEAT_SECONDS, LOST, NODE
 from fleet.domain.sync import (
     BOUND,
     MISSING,
     WITHDRAWN,
     AllocationChanges,
     DeviceChanges,
+    Held,
     Known,
     Report,
     ReportedDevice,
@@ -35,7 +36,7 @@ from fleet.domain.sync import (
 )
 from fleet.locks import lock_allocations_of_node, lock_node
 from fleet.models import Allocation, Device, Node, Taint
-from fleet.operations.taints import BIND_TIMED_OUT
+from fleet.operations.taints import BIND_TIMED_OUT, RELEASE_STUCK
 from fleet.projections import host_json, taint_view
 
 _HOST_COLUMNS = {"vcpu": "host_vcpu", "memoryMiB": "host_memory_mib", "hugepages1Gi": "host_hugepages_1gi"}
@@ -76,14 +77,17 @@ def _open_session(node: Node, report: Report, *, now: int) -> None:
 
 def _apply(node: Node, report: Report, taints: list[Taint], *, ahead: bool, by: Actor, now: int) -> SyncAnswer:
     devices = _sync_devices(node, report, now=now)
-    columns = _sync_host(node, report)
+    columns = _sync_host(node, report, now=now)
     pending = [(events.NODE_HOST_CHANGED, "")] if any(name.startswith("host_") for name in columns) else []
     if devices:
         pending.append((events.NODE_DEVICES_CHANGED, ""))
     state = NODE.next(node.state, "ahead" if ahead else "synced")
     if state != node.state:
+        pending.append((_entered(node.state, state), ""))
         node.state = columns["state"] = state
-        pending.append((events.NODE_READY if state == READY else events.NODE_ADOPTING, ""))
+    if node.lost_at is not None:
+        # Heard of again: what ran there goes on, and what has left it meanwhile it is told to withdraw (REC-4).
+        node.lost_at = columns["lost_at"] = None
     if ahead:
         columns |= {"session": report.session, "boot_id": report.boot_id}
         node.session = report.session or node.session
@@ -97,17 +101,39 @@ def _apply(node: Node, report: Report, taints: list[Taint], *, ahead: bool, by: 
     if pending:
         emit(_events(node, pending, devices, by=by, now=now))
     rows, unknown = _sync_allocations(node, report, now=now)
+    if node.state == ADOPTING:
+        _list_unknown(node, report, unknown)
     _wake(node, gained=devices.gained or bool(pending), lost=devices.lost or "state" in columns)
     return _answer(node, rows, unknown, taints, now=now)
 
 
-def _sync_host(node: Node, report: Report) -> dict[str, object]:
+def _entered(before: str, state: str) -> str:
+    if state == ADOPTING:
+        return events.NODE_ADOPTING
+    return events.NODE_RETURNED if before == LOST else events.NODE_READY
+
+
+def _list_unknown(node: Node, report: Report, unknown: Sequence[str]) -> None:
+    """What an adopting node holds and nobody here knows is kept for the operator, who decides about it (NOD-6)."""
+    said = dict(report.allocations)
+    listed = [
+        {"reservationId": name, "state": said[name].state, "holders": said[name].holders} for name in sorted(unknown)
+    ]
+    if listed != (node.unknown_allocations or []):
+        node.unknown_allocations = listed
+        Node.objects.filter(pk=node.pk).update(unknown_allocations=listed)
+
+
+def _sync_host(node: Node, report: Report, *, now: int) -> dict[str, object]:
     """The columns of the node that the report changes."""
     columns: dict[str, object] = {}
     if dict(report.software) != node.software:
         columns["software"] = dict(report.software)
     if report.host is not None and dict(report.host) != host_json(node):
-        columns |= {column: report.host.get(name) for name, column in _HOST_COLUMNS.items()}
+        reported = {column: report.host.get(name) for name, column in _HOST_COLUMNS.items()}
+        columns |= reported
+        if any((amount or 0) < (getattr(node, column) or 0) for column, amount in reported.items()):
+            columns["host_lowered_at"] = now
     return columns
 
 
@@ -122,14 +148,16 @@ def _sync_devices(node: Node, report: Report, *, now: int) -> DeviceChanges:
     Device.objects.bulk_create(_device(node, d, now) for d in changes.new)
     for reported in changes.changed:
         row = rows[reported.position]
+        if reported.health != row.health:
+            row.health_since = now
         row.model, row.memory_mib, row.health = reported.model, reported.memory_mib, reported.health
         row.mig, row.slots = reported.mig, reported.slots
     if changes.changed:
-        columns = ["model", "memory_mib", "health", "mig", "slots"]
+        columns = ["model", "memory_mib", "health", "health_since", "mig", "slots"]
         Device.objects.bulk_update([rows[d.position] for d in changes.changed], columns)
     if changes.missing:
         # It may be back at the next report; what is booked on it keeps its units (NOD-5).
-        Device.objects.filter(pk__in=[rows[p].pk for p in changes.missing]).update(health=MISSING)
+        Device.objects.filter(pk__in=[rows[p].pk for p in changes.missing]).update(health=MISSING, health_since=now)
     return changes
 
 
@@ -158,7 +186,7 @@ def _sync_allocations(node: Node, report: Report, *, now: int) -> tuple[list[All
     """
     rows = list(Allocation.objects.filter(node=node).order_by("id"))
     changes = _compare(rows, report)
-    if changes.observed or changes.done or _untold(rows):
+    if changes or _untold(rows):
         rows = lock_allocations_of_node(node.pk)
         changes = _compare(rows, report)
     changed = [row for row in rows if row.reservation_id in changes.observed]
@@ -167,12 +195,13 @@ def _sync_allocations(node: Node, report: Report, *, now: int) -> tuple[list[All
         if said.state != row.observed:
             row.observed, row.observed_at = said.state, now
         row.holders = said.holders
+    changed += _note_older(rows, changes)
     if changed:
-        Allocation.objects.bulk_update(changed, ["observed", "observed_at", "holders"])
+        Allocation.objects.bulk_update(changed, ["observed", "observed_at", "holders", "older"])
     if changes.done:
         Allocation.objects.filter(pk__in=[r.pk for r in rows if r.reservation_id in changes.done]).delete()
     if changes.news:
-        touched = changes.done | changes.observed.keys()
+        touched = changes.done | changes.observed.keys() | changes.older.keys()
         for pool_id in sorted({row.pool_id for row in rows if row.reservation_id in touched}):
             wake("reconcile", pool_id)
     remaining = [row for row in rows if row.reservation_id not in changes.done]
@@ -181,8 +210,24 @@ def _sync_allocations(node: Node, report: Report, *, now: int) -> tuple[list[All
 
 
 def _compare(rows: Sequence[Allocation], report: Report) -> AllocationChanges:
-    wanted = [Wanted(row.reservation_id, row.desired, row.observed, row.holders) for row in rows]
+    wanted = [
+        Wanted(row.reservation_id, row.desired, row.observed, row.holders, row.generation, _older(row)) for row in rows
+    ]
     return allocation_changes(wanted, dict(report.allocations))
+
+
+def _older(row: Allocation) -> Held | None:
+    return None if row.older is None else Held(row.older["observed"], row.older["holders"])
+
+
+def _note_older(rows: Sequence[Allocation], changes: AllocationChanges) -> list[Allocation]:
+    """What was said of earlier plans; one that is released is over."""
+    touched = [row for row in rows if row.reservation_id in changes.older]
+    for row in touched:
+        said = changes.older[row.reservation_id]
+        devices = [] if row.older is None else row.older["devices"]
+        row.older = None if said is None else {"devices": devices, "observed": said.state, "holders": said.holders}
+    return touched
 
 
 def _tell(node: Node, *, now: int) -> list[Allocation]:
@@ -195,7 +240,7 @@ def _tell(node: Node, *, now: int) -> list[Allocation]:
 
 
 def _untold(rows: Sequence[Allocation]) -> list[Allocation]:
-    return [row for row in rows if row.desired == BOUND and row.told_at is None]
+    return [row for row in rows if row.desired == BOUND and row.told_at is None and row.older is None]
 
 
 def _mark_told(rows: Sequence[Allocation], *, now: int) -> None:
@@ -207,15 +252,21 @@ def _mark_told(rows: Sequence[Allocation], *, now: int) -> None:
 
 
 def _settle_taints(taints: list[Taint], report: Report) -> tuple[list[Taint], list[str]]:
-    """Take off what a ``BindTimedOut`` waits for: the node's word that the allocation is withdrawn (REC-7).
+    """Take off what a taint waits for: the node's word on the allocation (REC-7, REL-3).
 
-    Returns the taints that remain and the keys of those that went.
+    ``BindTimedOut`` wants it reported withdrawn, for not listing it is what the node did all along;
+    ``KubernetesReleaseStuck`` goes once no pod holds it. Returns the taints that remain, and the keys of those that
+    went.
     """
-    withdrawn = {name for name, said in report.allocations if said.state == WITHDRAWN}
+    said = dict(report.allocations)
+    settled = {
+        BIND_TIMED_OUT: lambda name: name in said and said[name].released,
+        RELEASE_STUCK: lambda name: name not in said or said[name].released,
+    }
     kept, cleared = [], []
     for taint in taints:
-        left = [name for name in taint.subjects if name not in withdrawn]
-        if taint.key != BIND_TIMED_OUT or left == taint.subjects:
+        left = [name for name in taint.subjects if taint.key not in settled or not settled[taint.key](name)]
+        if left == taint.subjects:
             kept.append(taint)
         elif left:
             taint.subjects = left
@@ -238,12 +289,14 @@ def _answer(
     told = [
         Told(
             reservation_id=row.reservation_id,
-            desired=row.desired,
+            # What it may hold by an earlier plan goes first; it hears of the present one once that is released.
+            desired=row.desired if row.older is None else WITHDRAWN,
             tenant_id=row.tenant_id,
             binding=row.binding,
-            devices=tuple(AllocatedDevice.from_json(device) for device in row.devices),
+            devices=tuple(AllocatedDevice.from_json(d) for d in (row.older or {"devices": row.devices})["devices"]),
             resources=row.resources,
             until=row.until,
+            generation=row.generation if row.older is None and row.generation > 1 else None,
         )
         for row in rows
     ]

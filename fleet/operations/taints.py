@@ -11,6 +11,7 @@ from fleet.locks import lock_nodes
 from fleet.models import Node, Taint
 
 BIND_TIMED_OUT = "BindTimedOut"
+RELEASE_STUCK = "KubernetesReleaseStuck"
 NO_SCHEDULE = "NoSchedule"
 
 
@@ -29,8 +30,8 @@ def set_taint(
     """Put the taint on these nodes; returns how many did not have it yet. Repeating it changes nothing.
 
     ``subject`` is the reservation on whose account it is set. ``BindTimedOut`` (REC-7) goes from a node when it has
-    reported every subject's allocation withdrawn; without a subject it stays until ``clear_taint``. ``until`` (epoch
-    milliseconds) ends it by itself.
+    reported every subject's allocation withdrawn, ``KubernetesReleaseStuck`` (REL-3) when no pod holds any of them any
+    more; without a subject it stays until ``clear_taint``. ``until`` (epoch milliseconds) ends it by itself.
     """
     nodes = lock_nodes(node_ids)
     present = {taint.node_id: taint for taint in Taint.objects.filter(node_id__in=nodes, key=key)}
@@ -48,6 +49,24 @@ def set_taint(
         Taint.objects.bulk_update(again, ["until", "subjects"])
     _tell(events.NODE_TAINTED, new, key=key, reason=reason, by=by, now=now)
     return len(new)
+
+
+@in_transaction
+def drop_subject(node_id: str, key: str, subject: str, *, by: Actor, now: int) -> bool:
+    """The taint stands no longer on this reservation's account; True if that was the last, and it is gone."""
+    nodes = lock_nodes([node_id])
+    row = Taint.objects.filter(node_id__in=nodes, key=key, subjects__contains=[subject]).first()
+    if row is None:
+        return False
+    row.subjects = [name for name in row.subjects if name != subject]
+    if row.subjects:
+        row.save(update_fields=["subjects"])
+        return False
+    row.delete()
+    _tell(events.NODE_UNTAINTED, [nodes[node_id]], key=key, reason="settled", by=by, now=now)
+    if pool_id := nodes[node_id].pool_id:
+        wake("placement", pool_id)
+    return True
 
 
 @in_transaction

@@ -39,6 +39,14 @@ def charge_each(requests: Sequence[ChargeRequest], *, now: int) -> dict[str, Quo
     return refused
 
 
+def refusal_of(request: ChargeRequest) -> QuotaExceeded | None:
+    """What `charge_each` would refuse at this moment; nothing is charged and no row is locked."""
+    names = [name for name, amount in request.amounts.items() if amount]
+    found = Quota.objects.filter(tenant_id=request.tenant_id, pool_id=request.pool_id, resource__in=names)
+    rows = {(row.tenant_id, row.pool_id, row.resource): row for row in found}
+    return _shortfall(request, rows, {key: row.used for key, row in rows.items()})
+
+
 def refund(reservation_ids: Collection[str], *, now: int) -> int:
     """Give back whatever these reservations are charged; returns how many lines that were.
 

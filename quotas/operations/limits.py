@@ -63,3 +63,22 @@ def ensure_rows(*, tenant_id: str, pool_id: str, maxima: Mapping[str, int], by: 
         Quota.objects.bulk_update(changed, ["max", "version"])
         emit(events.quota_changed(row, before=before.get(row.id), by=by, now=now) for row in changed)
     return [quota_view(rows[key]) for key in keys]
+
+
+@in_transaction
+def close_rows(*, pool_id: str, tenant_id: str | None = None, by: Actor, now: int) -> None:
+    """Set every maximum of a pool, or of one tenant in it, to 0: nothing new is charged, refunds still find their rows.
+
+    One ``quota.changed`` per row that changes; three queries.
+    """
+    found = Quota.objects.filter(pool_id=pool_id, max__gt=0)
+    if tenant_id is not None:
+        found = found.filter(tenant_id=tenant_id)
+    rows = lock_quotas(set(found.values_list("tenant_id", "pool_id", "resource"))).values()
+    changed = [row for row in rows if row.max]
+    before = {row.id: row.max for row in changed}
+    for row in changed:
+        row.max, row.version = 0, row.version + 1
+    if changed:
+        Quota.objects.bulk_update(changed, ["max", "version"])
+        emit(events.quota_changed(row, before=before[row.id], by=by, now=now) for row in changed)

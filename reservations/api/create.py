@@ -3,10 +3,12 @@
 from computeplatform.api.calls import Call
 from computeplatform.api.methods import Answer, Data, method
 from computeplatform.parking import Park
-from reservations.api.shapes import CreateInput, ReservationAnswer, reservation_request
+from reservations.api.shapes import CreateAnswer, CreateInput, reservation_request
+from reservations.contracts import money, resources_json
 from reservations.domain import states
 from reservations.errors import StoredRefusal
 from reservations.operations import creating
+from reservations.operations.dry_run import Foreseen, foresee
 
 # How long admission may take before the call is answered UNAVAILABLE (CRE-18).
 ADMISSION_SECONDS = 10.0
@@ -18,7 +20,7 @@ ADMISSION_SECONDS = 10.0
     action="compute:reservations:create",
     resource="compute-reservation",
     input=CreateInput,
-    output=ReservationAnswer,
+    output=CreateAnswer,
     decides=False,
     codes=(
         "NOT_FOUND",
@@ -36,6 +38,18 @@ def create(call: Call, data: Data, _: None) -> Answer:
     slides: it starts when the reservation is placed, not before ``startsAt``; with ``endsAt`` the end is fixed. A
     ``startsAt`` up to 60 seconds past means now.
 
+    - **Devices.** ``count`` of the pool's class on one node, or on each of ``nodes`` distinct ones: whole GPUs, MIG
+      instances of the pool's profile, or slots of shared GPUs. A GPU and its instances or slots are never booked by two
+      at once, and a GPU that is divided is not booked as a whole. ``placement`` names a GPU by position and uuid, an
+      instance by its own uuid with its place (``index``), a slot by its GPU's uuid with its number (``slot``).
+    - **Host resources.** ``resources`` (whole vCPUs, GiB and pages of 1 GiB, per node) books them on the nodes of the
+      devices, which enforce them. Whole GPUs book at least their share, without ``resources`` just that: the pool's
+      ``perGpu``, else the smallest that any of its hosts can give; it is fixed when the draft is stored. What is above
+      the share is charged as ``vcpu`` and ``memoryGiB``, over the gang, rounded up; pages count as memory. Instances
+      and slots, and pools whose hosts report nothing, have no share. The answer's ``resources`` are what is booked on
+      each node; a share can be a part of a vCPU or GiB.
+    - **Cost.** ``estimatedCost`` is for the whole window at the pool's price of admission, which holds for a later
+      placement and for extensions too; vCPU and memory count where the price names them.
     - **Idempotency.** The id is derived from tenant, caller and ``idempotencyKey``. The same key with the same request
       answers the stored reservation; while it is still a draft (after QUOTA_EXCEEDED, SPEND_LIMIT_REACHED,
       UNAVAILABLE or INTERNAL_ERROR) the same draft is decided again. The same key with another request is CONFLICT with
@@ -46,15 +60,40 @@ def create(call: Call, data: Data, _: None) -> Answer:
       QUOTA_EXCEEDED: ``details {resource, requested, used, max}``, nothing is charged in part.
       SPEND_LIMIT_REACHED: the estimate is above ``maxCost``.
     - **Pending.** What does not fit waits with the condition ``Unschedulable``, whose reason is one of NoFreeDevices,
-      Fragmented, NodesUnavailable and NeverFits, and whose message has the numbers. It is tried again every 30
-      seconds and whenever capacity of the pool is freed. ``wait.timeoutMs`` holds the answer while it is pending.
+      Fragmented, HostResourcesShort, NodesUnavailable, BehindQueueHead, AwaitingPreemption and NeverFits (more than the
+      pool could ever give), and whose message has the numbers. It is tried again every 30 seconds and whenever capacity
+      of the pool is freed: higher priority first, among equals the tenant that holds the fewest devices of the pool,
+      then the older. For the first of these that could ever fit the devices of its earliest start are kept: whoever
+      comes after it in that order, a new request too, passes only if it ends before that start or leaves those devices
+      and the host amounts free; else it waits with BehindQueueHead. In a pool whose policy has the placer
+      ``pool-lease``, create does not place: it charges and answers ``pending`` with the condition ``Queued``, and the
+      pool's placer places the queue in order; what it cannot place becomes ``Unschedulable``.
+    - **Spot.** Where one that is not ``spot`` does not fit, spot work of the pool makes way (released ``preempted``),
+      no more than is needed: at once, or after the pool's notice; until then it waits with AwaitingPreemption.
+    - **Wait.** ``wait.timeoutMs`` (0-30000) holds the answer while it is pending, ``Queued`` or ``Unschedulable`` but
+      not ``NeverFits``, and gives it as soon as the state changes. When the time is up it is answered still pending.
+    - **Dry run.** With ``dryRun`` true nothing is stored but the audit entry of the decision, and the answer has
+      ``dryRun`` instead of ``reservation``: the ``decision``, the ``outcome`` (placed, pending or refused), the
+      ``charge``, the ``estimatedCost``, and the ``placement`` with its window, or the ``reason``, the ``message`` and
+      the ``earliestStart`` (left out where it cannot start within ``startBefore``, ``endsAt`` and the pool's
+      ``maxAdvanceDays`` as far as is known). Spot work that would make way counts as free. A refusal after the checks
+      of the request is part of the answer (200): ``refusal`` with its code; after ``deny`` nothing else is told. The
+      key is neither looked up nor used, nothing is confirmed, and ``wait`` has no effect.
     - **Time.** An admission that takes longer than 10 seconds answers UNAVAILABLE with ``details.reservationId``; the
       same key picks it up.
-    - **Not served yet:** classes mig and slot, binding kubernetes, ``resources`` and ``dryRun`` are UNSUPPORTED.
-      ``leaseSeconds`` is stored, shown and seen by policies; leases begin to run when ``renew`` is served.
+    - **Lease.** With ``leaseSeconds`` the reservation lives on only while it is renewed (``reservations/renew``): the
+      lease runs from placement, and one that lapses releases it. In a pool whose policy has ``agentsNeedLease``, what
+      an agent asks for, by itself or in a person's name, is INVALID_INPUT without one.
 
-    Clauses CRE-1 to CRE-7, CRE-9 to CRE-12, CRE-14, CRE-16 to CRE-18, CRE-20, CRE-21.
+    Clauses CRE-1 to CRE-7, CRE-9 to CRE-12, CRE-14 to CRE-21, HST-1 to HST-5, PRE-1, PRE-2, REC-3, REC-9, QTA-3, QTA-4.
     """
+    if data["dryRun"]:
+        return {"dryRun": _foreseen(foresee(call=call, key=data["idempotencyKey"], request=reservation_request(data)))}
+    return _admitted(call, data)
+
+
+def _admitted(call: Call, data: Data) -> Answer:
+    """One look at the call's reservation; raises Park while there is something to wait for."""
     key = data["idempotencyKey"]
     wait_ms = data.get("wait", {}).get("timeoutMs", 0)
     expired = call.resume is not None and call.resume.expired
@@ -74,3 +113,27 @@ def create(call: Call, data: Data, _: None) -> Answer:
         # What admission committed, however far the reconciler has taken it since (CRE-14).
         return {"reservation": standing.admitted}
     return {"reservation": standing.shown}
+
+
+def _foreseen(found: Foreseen) -> Answer:
+    row, refusal, short = found.row, found.refusal, found.shortfall
+    shown: Answer = {
+        "decision": "allow" if found.allowed else "deny",
+        "outcome": "refused" if refusal else "pending" if short else "placed",
+    }
+    if refusal:
+        told = {"code": refusal.code, "message": refusal.message, "details": refusal.details, "fix": refusal.advice}
+        shown["refusal"] = {name: value for name, value in told.items() if value}
+    if row:
+        shown |= {"charge": dict(found.charge), "estimatedCost": money(row.estimated_cost)}
+        shown |= {"currency": row.currency} if row.currency else {}
+        shown["resources"] = resources_json(row)
+    if found.queued:
+        shown["queued"] = True
+    if found.window:
+        shown |= {"startsAt": found.window[0], "endsAt": found.window[1], "placement": list(found.placement)}
+    if short:
+        shown |= {"reason": short.reason, "message": short.message}
+    if found.earliest:
+        shown["earliestStart"] = {"startsAt": found.earliest[0], "endsAt": found.earliest[1]}
+    return shown

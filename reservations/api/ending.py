@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from computeplatform.api.calls import Call, Resource
+from computeplatform.api.calls import Call
 from computeplatform.api.methods import Answer, Data, method
-from reservations import queries
+from reservations.api.loading import present, with_drafts, without_drafts
 from reservations.api.shapes import ReservationAnswer, ReservationInput
-from reservations.contracts import reservation_json
 from reservations.operations import ending
 
 if TYPE_CHECKING:
     from reservations.models import Reservation
-
-
-def _loaded(call: Call, row: Reservation) -> tuple[Resource, Reservation]:
-    return queries.decision_resource(row, queries.pools_of([row])[row.pool_id], now=call.now), row
-
-
-def _with_drafts(call: Call, data: Data) -> tuple[Resource, Reservation]:
-    return _loaded(call, queries.any_state(tenant_id=call.tenant_id, reservation_id=data["reservationId"]))
-
-
-def _without_drafts(call: Call, data: Data) -> tuple[Resource, Reservation]:
-    return _loaded(call, queries.visible(tenant_id=call.tenant_id, reservation_id=data["reservationId"]))
-
-
-def _present(call: Call, row: Reservation) -> Answer:
-    return {"reservation": reservation_json(queries.visible(tenant_id=call.tenant_id, reservation_id=row.id))}
 
 
 @method(
@@ -38,7 +21,7 @@ def _present(call: Call, row: Reservation) -> Answer:
     resource="compute-reservation",
     input=ReservationInput,
     output=ReservationAnswer,
-    load=_with_drafts,
+    load=with_drafts,
     codes=("INVALID_STATE",),
     module="capacity",
 )
@@ -47,10 +30,15 @@ def release(call: Call, data: Data, row: Reservation) -> Answer:
 
     A pending one is cancelled instead; one that has ended is answered unchanged. A request that has not been admitted
     yet is INVALID_STATE. Freed capacity wakes what is pending in the pool. Emits reservation.released or
-    reservation.cancelled with reason release. Clause REL-1.
+    reservation.cancelled with reason release.
+
+    A bound kubernetes reservation is released and refunded at once too, but its devices and host resources stay booked
+    and billed until the node reports that no pod holds them; meanwhile it carries the condition DevicesHeld.
+
+    Clauses REL-1, REL-2.
     """
     ending.release(tenant_id=call.tenant_id, reservation_id=row.id, by=call.actor, now=call.now)
-    return _present(call, row)
+    return present(call, row.id)
 
 
 @method(
@@ -60,7 +48,7 @@ def release(call: Call, data: Data, row: Reservation) -> Answer:
     resource="compute-reservation",
     input=ReservationInput,
     output=ReservationAnswer,
-    load=_without_drafts,
+    load=without_drafts,
     codes=("INVALID_STATE",),
     module="capacity",
     phase="v0.2",
@@ -72,4 +60,4 @@ def cancel(call: Call, data: Data, row: Reservation) -> Answer:
     decided as compute:reservations:release. Emits reservation.cancelled with reason cancel. Clause CAN-1.
     """
     ending.cancel(tenant_id=call.tenant_id, reservation_id=row.id, by=call.actor, now=call.now)
-    return _present(call, row)
+    return present(call, row.id)

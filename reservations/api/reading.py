@@ -9,9 +9,11 @@ from computeplatform.api.calls import Call, Resource
 from computeplatform.api.marks import open_mark, seal_mark
 from computeplatform.api.methods import Answer, Data, method
 from computeplatform.errors import InvalidInput
+from computeplatform.parking import Park
 from reservations import queries
-from reservations.api.shapes import GetAnswer, ListAnswer, ListInput, ReservationInput
+from reservations.api.shapes import GetAnswer, GetInput, ListAnswer, ListInput
 from reservations.contracts import reservation_json
+from reservations.domain import waits
 
 if TYPE_CHECKING:
     from reservations.models import Reservation
@@ -31,7 +33,7 @@ def _visible(call: Call, data: Data) -> tuple[Resource, Reservation]:
     kind="read",
     action=READ,
     resource="compute-reservation",
-    input=ReservationInput,
+    input=GetInput,
     output=GetAnswer,
     load=_visible,
     module="capacity",
@@ -39,11 +41,37 @@ def _visible(call: Call, data: Data) -> tuple[Resource, Reservation]:
 def get(call: Call, data: Data, row: Reservation) -> Answer:
     """One reservation, what the platform is doing for it, and its binding once a node reported devices bound.
 
-    ``operation`` is the latest thing done for the reservation: kind create or end; status running, waiting or done;
-    its step, its attempts, and when the next one is due. ``binding`` lists per node the devices it reported bound. A
-    draft is NOT_FOUND, like an id that does not exist. Clause GET-1.
+    ``operation`` is the latest thing done for the reservation: kind create, extend or end; status running, waiting or
+    done; its step, its attempts, and when the next one is due. ``binding`` lists per node the devices it reported
+    bound. A draft is NOT_FOUND, like an id that does not exist.
+
+    ``wait`` holds the answer for up to ``timeoutMs`` (0-30000 milliseconds) and gives it as soon as ``until`` holds:
+    ``active``, the reservation runs or has ended; ``terminal``, it has ended; ``changed``, its version is no longer
+    ``wait.version``, or without that the one it had when the call came. What holds already is answered at once. When
+    the time is up the answer is what is stored then, not an error. ``wait.version`` with another ``until`` is
+    INVALID_INPUT. To follow a reservation without missing a change, pass the ``version`` of the answer before. A
+    renewal and a change of ``operation`` alone are no change of the version.
+
+    Clauses GET-1, GET-2.
     """
+    if seconds := _to_wait(call, data.get("wait"), row):
+        raise Park(row.id, seconds, note=str(_known_version(call, row)))
     return {"reservation": reservation_json(row), **queries.progress_of(row)}
+
+
+def _to_wait(call: Call, wait: Data | None, row: Reservation) -> float:
+    """For how many seconds after its arrival the call goes on waiting; 0: it is answered now."""
+    if wait is None or (call.resume is not None and call.resume.expired):
+        return 0
+    known = wait.get("version", _known_version(call, row))
+    if waits.holds(wait["until"], state=row.state, version=row.version, known=known):
+        return 0
+    return float(wait["timeoutMs"] / 1000)
+
+
+def _known_version(call: Call, row: Reservation) -> int:
+    """The version at the call's first look, which a parked call has noted."""
+    return row.version if call.resume is None else int(call.resume.note)
 
 
 @method(

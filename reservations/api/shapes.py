@@ -12,6 +12,7 @@ from computeplatform.api.fields import (
     Items,
     Mapped,
     Name,
+    Number,
     OneOf,
     Page,
     Shape,
@@ -19,7 +20,7 @@ from computeplatform.api.fields import (
     Whole,
 )
 from computeplatform.errors import InvalidInput
-from reservations.domain import requests, states
+from reservations.domain import requests, states, waits
 from reservations.domain.requests import ReservationRequest
 from reservations.errors import BindingUnsupported
 
@@ -56,6 +57,14 @@ class HostResources(Shape):
     vcpu = Whole(max_value=1_000_000, required=False)
     memoryGiB = Whole(max_value=1_000_000, required=False)
     hugepages1Gi = Whole(max_value=1_000_000, required=False)
+
+
+class HostAmounts(Shape):
+    """Per node; a share of the host may be a part of a vCPU or of a GiB."""
+
+    vcpu = Number(required=False)
+    memoryGiB = Number(required=False)
+    hugepages1Gi = Whole(required=False)
 
 
 class Wait(Shape):
@@ -133,11 +142,36 @@ class ReservationInput(Input):
     reservationId = Id()
 
 
+class GetWait(Shape):
+    """What the answer is held for, and how long at most."""
+
+    until = OneOf(
+        waits.UNTIL,
+        help_text="active: it runs, or has ended; terminal: it has ended; changed: its version is another one.",
+    )
+    version = Whole(required=False, help_text="For changed: the version known to the caller. Default: the present one.")
+    timeoutMs = Whole(max_value=MAX_WAIT_MS)
+
+
+class GetInput(ReservationInput):
+    """One reservation, now or as soon as something holds."""
+
+    wait = GetWait(required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """A version that would not be looked at is a mistake of the caller."""
+        wait = attrs.get("wait", {})
+        if "version" in wait and wait["until"] != waits.CHANGED:
+            raise InvalidInput.at("wait.version", "is only for until changed")
+        return attrs
+
+
 class OneOrSeveral(Items):
     """A list, or its only item by itself."""
 
     def to_internal_value(self, data: Any) -> list[Any]:
-        return super().to_internal_value([data] if isinstance(data, str) else data)
+        # By itself it has no index: what is wrong with it is wrong with the field.
+        return [self.child.run_validation(data)] if isinstance(data, str) else super().to_internal_value(data)
 
 
 class ListInput(Page):
@@ -171,8 +205,10 @@ class CreatedBy(Shape):
 
 
 class PlacedDevice(Shape):
-    position = Whole()
-    uuid = Text()
+    position = Whole(help_text="The GPU's place in the node.")
+    uuid = Text(help_text="The GPU's, of class mig the instance's.")
+    index = Whole(required=False, help_text="The place of a MIG instance on its GPU.")
+    slot = Whole(required=False, help_text="The slot of a shared GPU.")
 
 
 class Placed(Shape):
@@ -192,7 +228,7 @@ class Reservation(Shape):
     devices = DevicesShown()
     nodes = Whole()
     binding = OneOf(["hold", "node", "kubernetes"])
-    resources = HostResources()
+    resources = HostAmounts(help_text="Booked on each node, the share of its GPUs included; empty: none.")
     spot = Flag()
     priority = Whole()
     name = Name(required=False)
@@ -202,6 +238,7 @@ class Reservation(Shape):
     endsAt = Instant(required=False)
     releasedAt = Instant(required=False)
     leaseSeconds = Whole(required=False)
+    leaseExpiresAt = Instant(required=False, help_text="From placement on; later by any gap in our own service.")
     estimatedCost = Text(help_text="Decimal text; its currency is beside it.")
     currency = Text(required=False)
     createdAt = Instant()
@@ -230,6 +267,44 @@ class BoundNode(Shape):
 
 class ReservationAnswer(Shape):
     reservation = Reservation()
+
+
+class TimeWindow(Shape):
+    startsAt = Instant()
+    endsAt = Instant(help_text="Exclusive.")
+
+
+class ForeseenRefusal(Shape):
+    """As the error of a create would say it."""
+
+    code = Text()
+    message = Text()
+    details = Mapped(child=Anything(), required=False)
+    fix = Text()
+
+
+class DryRun(Shape):
+    """What a create of this moment would come to."""
+
+    decision = OneOf(["allow", "deny"])
+    outcome = OneOf(["placed", "pending", "refused"])
+    refusal = ForeseenRefusal(required=False, help_text="What with. After deny nothing else is told.")
+    charge = Mapped(child=Whole(), required=False, help_text="Resource to amount, over the whole gang.")
+    estimatedCost = Text(required=False, help_text="Decimal text; its currency is beside it.")
+    currency = Text(required=False)
+    resources = HostAmounts(required=False, help_text="As the reservation would show them.")
+    queued = Flag(required=False, help_text="The pool's placer places it, after create has answered pending.")
+    startsAt = Instant(required=False)
+    endsAt = Instant(required=False)
+    placement = Items(child=Placed(), required=False)
+    reason = Text(required=False, help_text="Why it would be pending, as its condition Unschedulable would say.")
+    message = Text(required=False)
+    earliestStart = TimeWindow(required=False, help_text="When it could start, as far as is known now.")
+
+
+class CreateAnswer(Shape):
+    reservation = Reservation(required=False, help_text="Always, but for a dry run.")
+    dryRun = DryRun(required=False, help_text="For a dry run alone.")
 
 
 class GetAnswer(Shape):

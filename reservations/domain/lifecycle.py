@@ -6,6 +6,7 @@ Level-triggered: it looks at what is, so asking twice, late, or in two processes
 from dataclasses import dataclass
 
 from reservations.domain import states
+from reservations.domain.leases import SLACK
 
 # How often a binding reservation is looked at even if no report has asked for it.
 BINDING_RECHECK = 2_000
@@ -26,8 +27,18 @@ class Facts:
     binding_since: int | None
     nodes: int
     nodes_bound: int
+    # Nodes keep its devices for somebody who had them before (REL-3).
+    held_by_previous: bool = False
+    # Somebody who had them before should have ended, and that has not been seen to.
+    behind_previous: bool = False
     bind_timeout: int
     max_pending: int
+    # When the lease lapses, as moved by gaps in our own service (REN-2, REC-8).
+    lease_deadline: int | None = None
+    # Its end was moved to the start of one that preempts it (PRE-2).
+    preempted: bool = False
+    # When it is given up if the lost node that it runs on has not come back (REC-4).
+    lost_deadline: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,10 +59,14 @@ def next_step(facts: Facts, *, now: int) -> Step:
     match facts.state:
         case states.PENDING:
             return _pending(facts, now)
-        case states.PLACED | states.BINDING | states.ACTIVE if facts.ends_at is not None and facts.ends_at <= now:
-            return Step("end", reason="ended", at=facts.ends_at)
+        case states.BINDING | states.ACTIVE if given_up := _given_up(facts, now):
+            return given_up
+        case states.PLACED | states.BINDING | states.ACTIVE if end := _run_out(facts, now):
+            return end
         case states.PLACED:
             assert facts.starts_at is not None  # noqa: S101 - a constraint of the table
+            if facts.behind_previous:
+                return Step("", due_at=now)
             return Step("start", at=now) if facts.starts_at <= now else Step("", due_at=facts.starts_at)
         case states.BINDING:
             return _binding(facts, now)
@@ -68,6 +83,31 @@ def pending_deadline(
     ends = [pending_since + max_pending]
     ends += [moment for moment in (requested_ends_at, start_before) if moment is not None]
     return min(ends)
+
+
+def _run_out(facts: Facts, now: int) -> Step | None:
+    """The lapse of the lease or the end of the window, whichever came first; a lease lapses a moment late (SLACK)."""
+    ended = facts.ends_at is not None and facts.ends_at <= now
+    deadline = facts.lease_deadline
+    if deadline is not None and (facts.ends_at is None or deadline < facts.ends_at):
+        lapsed = ended or deadline + SLACK <= now
+        return Step("end", reason="lease-lapsed", at=deadline) if lapsed else None
+    return Step("end", reason="preempted" if facts.preempted else "ended", at=facts.ends_at) if ended else None
+
+
+def _given_up(facts: Facts, now: int) -> Step | None:
+    """The grace of a lost node has run out: released, or placed anew where no node has bound it yet (REC-4).
+
+    What it ran out by before that was first, however late the tick is.
+    """
+    deadline = facts.lost_deadline
+    if deadline is None or deadline > now:
+        return None
+    if any(end is not None and end <= deadline for end in (facts.ends_at, facts.lease_deadline)):
+        return None
+    if facts.state == states.BINDING and not facts.nodes_bound:
+        return Step("unbind", reason="node-lost", at=now)
+    return Step("end", reason="node-lost", at=deadline)
 
 
 def _pending(facts: Facts, now: int) -> Step:
@@ -87,6 +127,8 @@ def _pending(facts: Facts, now: int) -> Step:
 
 
 def _binding(facts: Facts, now: int) -> Step:
+    if facts.held_by_previous:
+        return Step("", due_at=min(now + BINDING_RECHECK, facts.ends_at or now + BINDING_RECHECK))
     if facts.binding == "hold" or facts.nodes_bound >= facts.nodes:
         return Step("bound", at=now)
     since = facts.binding_since or now

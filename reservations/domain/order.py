@@ -17,6 +17,14 @@ class Waiting:
     devices: int
 
 
+Rank = tuple[int, int, int, str]
+
+
+def rank(item: Waiting, held: Mapping[str, int]) -> Rank:
+    """The lower, the sooner it is its turn."""
+    return -item.priority, held.get(item.tenant_id, 0), item.created_at, item.id
+
+
 class WaitingOrder:
     """Yields who is next; ``took`` tells it of a placement, which counts against that tenant from then on."""
 

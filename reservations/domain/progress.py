@@ -22,10 +22,21 @@ class Progress:
     changed_at: int
     withdrawing: bool
     last_retry_at: int | None
+    # An extend that is being decided began then; the last one was done then.
+    extending_since: int | None = None
+    extended_at: int | None = None
 
 
 def operation(p: Progress) -> dict[str, Any]:
     """``{kind, status, step, attempts, nextTryAt?, startedAt, finishedAt?, reason?}``."""
+    if p.state in states.BOOKED and p.extending_since is not None:
+        return {
+            "kind": "extend",
+            "status": "running",
+            "step": "decide",
+            "attempts": 1,
+            "startedAt": p.extending_since,
+        }
     shown: dict[str, Any] = {"kind": "create", "attempts": p.attempts, "startedAt": p.created_at}
     match p.state:
         case states.PENDING:
@@ -35,6 +46,10 @@ def operation(p: Progress) -> dict[str, Any]:
             shown |= {"status": "waiting", "step": "start", "nextTryAt": p.starts_at}
         case states.BINDING:
             shown |= {"status": "running", "step": "bind"}
+        case states.ACTIVE if p.extended_at is not None and p.extended_at >= (p.active_at or 0):
+            # What was done last; before it was active, its way there is what goes on.
+            done = {"startedAt": p.extended_at, "finishedAt": p.extended_at}
+            shown |= {"kind": "extend", "status": "done", "step": "extend", "attempts": 1} | done
         case states.ACTIVE:
             shown |= {"status": "done", "step": "bind", "finishedAt": p.active_at}
         case _:

@@ -12,6 +12,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 BINDINGS = ("hold", "node", "kubernetes")
+HOST_AMOUNTS = ("vcpu", "memoryGiB", "hugepages1Gi")
 DEFAULT_PRIORITY = 50
 MAX_DEVICES = 65_536
 # A start up to this far past means "now": the caller's clock, or the way here, was slow.
@@ -58,12 +59,18 @@ class ReservationRequest:
             "spot": self.spot,
             "priority": DEFAULT_PRIORITY if self.priority is None else self.priority,
             "binding": self.binding,
-            "resources": dict(self.resources) if self.resources is not None else None,
+            "resources": self._amounts(),
             "leaseSeconds": self.lease_seconds,
             "name": self.name,
             "labels": dict(self.labels),
             "maxCost": f"{Decimal(self.max_cost).normalize():f}" if self.max_cost else "",
         }
+
+    def _amounts(self) -> dict[str, int] | None:
+        """No ``resources`` and empty ones are two requests; a member left out is 0."""
+        if self.resources is None:
+            return None
+        return {name: self.resources.get(name, 0) for name in HOST_AMOUNTS}
 
     def shape_issues(self) -> Iterator[Issue]:
         """What is wrong whatever the pool and the time."""

@@ -16,7 +16,7 @@ CANCELLED = "cancelled"
 DRAFT_STATES = frozenset({DRAFT, AWAITING_CONFIRMATION, DENIED})
 # Quota is charged exactly in these.
 LIVE = frozenset({PENDING, PLACED, BINDING, ACTIVE})
-# Bookings stand in the way of others exactly in these (held devices, REL-2, are the exception to come).
+# Bookings stand in the way of others exactly in these; devices that nodes keep (REL-2) are the exception.
 BOOKED = frozenset({PLACED, BINDING, ACTIVE})
 TERMINAL = frozenset({RELEASED, CANCELLED})
 VISIBLE = LIVE | TERMINAL
@@ -27,6 +27,7 @@ MACHINE = Machine(
         (DRAFT, "ask"): AWAITING_CONFIRMATION,
         (DRAFT, "deny"): DENIED,
         (DRAFT, "admit-pending"): PENDING,
+        (DRAFT, "admit-queued"): PENDING,
         (DRAFT, "admit-placed"): PLACED,
         (AWAITING_CONFIRMATION, "approve"): DRAFT,
         (AWAITING_CONFIRMATION, "deny"): DENIED,

@@ -24,14 +24,15 @@ from quotas.contracts import ChargeRequest
 from quotas.operations.charges import charge_each
 from reservations import locks, queries
 from reservations.contracts import money
-from reservations.domain import charges, requests
+from reservations.domain import charges, requests, states
 from reservations.errors import MaxCostExceeded, stored
 from reservations.models import Reservation
 from reservations.operations.drafts import rest_failed
 from reservations.operations.isolation import isolated
 from reservations.operations.placing import place_admitted
+from reservations.operations.queueing import POOL_LEASE, enqueue
 from reservations.operations.state import Changes
-from reservations.queries import asked, decision_resource
+from reservations.queries import asked, booked_on_each, cost_of, decision_resource, share_on_each
 
 BATCH = 64
 LOOP = "capacity.admission"
@@ -116,15 +117,11 @@ def _question(row: Reservation, caller: Caller, pool: PoolView, *, now: int) -> 
 
 
 def price(row: Reservation, pool: PoolView, *, now: int) -> None:
-    """The estimate at the pool's present price; admission fixes it (QTA-3)."""
+    """The estimate at the pool's present price. What admission finds stays: for a later placement too (QTA-3)."""
     window = requests.window_at(asked(row), now)
-    rate = pool.policy.price
-    row.estimated_cost = charges.estimated_cost(
-        per_device_hour=rate.per_device_hour if rate else None,
-        devices=row.count * row.nodes,
-        milliseconds=window.ends_at - window.starts_at,
-    )
-    row.currency = rate.currency if rate else ""
+    row.price = pool.policy.as_json().get("price")
+    row.estimated_cost = cost_of(row, milliseconds=window.ends_at - window.starts_at, price=row.price)
+    row.currency = row.price["currency"] if row.price else ""
 
 
 @in_transaction
@@ -139,7 +136,7 @@ def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None
     valid = []
     for row in rows:
         changes.touch(row)
-        refusal = _refusal(row, pool, visible, now=now)
+        refusal = refusal_before_charge(row, pool, visible, now=now)
         if refusal:
             _rest(row, refusal)
         else:
@@ -149,13 +146,15 @@ def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None
         if row.id in refused:
             _rest(row, refused[row.id])
     charged = [row for row in valid if row.id not in refused]
-    place_admitted(charged, pool, changes, now=now)
+    admit = enqueue if pool.policy.placer == POOL_LEASE else place_admitted
+    admit(charged, pool, changes, now=now)
     changes.write()
-    notify(CHANNEL, [row.id for row in rows])
+    # Those that were admitted have been told of with their changes.
+    notify(CHANNEL, [row.id for row in rows if row.state == states.DRAFT])
     return len(rows)
 
 
-def _refusal(row: Reservation, pool: PoolView, visible: frozenset[str], *, now: int) -> Refusal | None:
+def refusal_before_charge(row: Reservation, pool: PoolView, visible: frozenset[str], *, now: int) -> Refusal | None:
     """What has come up since the draft was stored: the pool is gone, the window has passed, the cost is too high."""
     if pool.archived_at is not None or row.tenant_id not in visible:
         return PoolNotFound()
@@ -186,5 +185,12 @@ def _rest(row: Reservation, refusal: Refusal) -> None:
 
 def charge_request(row: Reservation) -> ChargeRequest:
     """What this reservation is charged."""
-    amounts = charges.amounts(device_class=row.device_class, profile=row.profile, count=row.count, nodes=row.nodes)
+    amounts = charges.amounts(
+        device_class=row.device_class,
+        profile=row.profile,
+        count=row.count,
+        nodes=row.nodes,
+        booked=booked_on_each(row),
+        share=share_on_each(row),
+    )
     return ChargeRequest(reservation_id=row.id, tenant_id=row.tenant_id, pool_id=row.pool_id, amounts=amounts)

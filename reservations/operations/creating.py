@@ -1,7 +1,5 @@
 """What a create call does with its key: store a draft, open one again, or find what is stored (CRE-2 … CRE-5)."""
 
-from typing import Any
-
 from computeplatform.api.calls import Call
 from computeplatform.api.idempotency import request_digest
 from computeplatform.errors import InvalidInput, Unavailable
@@ -10,28 +8,26 @@ from fleet import queries as fleet
 from fleet.contracts import PoolView
 from reservations import queries
 from reservations.contracts import Standing
-from reservations.domain import requests, states
+from reservations.domain import leases, requests, states
+from reservations.domain.hosts import NOTHING, Amounts
 from reservations.domain.requests import ReservationRequest
-from reservations.errors import AdmissionUnfinished, KeyRefused, NotSupportedYet, ReservationKeyReused
+from reservations.errors import AdmissionUnfinished, KeyRefused, ReservationKeyReused
 from reservations.operations import drafts
 
 
 def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     """Store the request as a draft, or open the draft of its key again, and wake a worker; else what is stored.
 
-    Raises KeyRefused, ReservationKeyReused, and for a new or resting draft PoolNotFound, InvalidInput and
-    NotSupportedYet, before anything is stored. Without the broker the draft rests at once (API-7).
+    Raises KeyRefused, ReservationKeyReused, and for a new or resting draft PoolNotFound and InvalidInput, before
+    anything is stored. Without the broker the draft rests at once (API-7).
     """
-    if request.dry_run:
-        # It neither reads nor claims the key (CRE-19).
-        raise NotSupportedYet("dryRun", "A dry run")
     reservation_id = drafts.reservation_id(call, key)
     digest = request_digest(request.compared())
     row = queries.by_key(reservation_id)
     is_first = row is None
     if row is None:
-        pool = _checked_pool(call, request)
-        drafts.store_draft(call=call, key=key, request=request, digest=digest, pool=pool)
+        pool = checked_pool(call, request)
+        drafts.store_draft(call=call, key=key, request=request, digest=digest, pool=pool, per_gpu=per_gpu(pool))
         # Of several first calls one has stored its request; the others are compared with it.
         row = queries.by_key(reservation_id)
         assert row is not None  # noqa: S101 - a stored key is not forgotten within a call
@@ -44,7 +40,7 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
         if row.state != states.DRAFT:
             return queries.standing(row)
         if row.call_open_until is None or row.call_open_until <= call.now:
-            pool = _checked_pool(call, request)
+            pool = checked_pool(call, request)
             drafts.reopen_draft(call=call, reservation=row, request=request, pool=pool)
     try:
         wake_now("admission", row.pool_id)
@@ -74,33 +70,36 @@ def end_call(*, call: Call, key: str) -> Standing:
     return found
 
 
-def _checked_pool(call: Call, request: ReservationRequest) -> PoolView:
+def checked_pool(call: Call, request: ReservationRequest) -> PoolView:
     """The pool, if the tenant may book this in it now (CRE-9, CRE-10)."""
     pool = fleet.visible_pool(tenant_id=call.tenant_id, pool_id=request.pool_id, for_booking=True)
-    rules = requests.PoolRules(
+    issues = list(requests.pool_issues(request, rules_of(pool, tenant_id=call.tenant_id), now=call.now))
+    issues += leases.lease_issues(
+        lease_seconds=request.lease_seconds,
+        needed=pool.policy.agents_need_lease,
+        creator_kind=call.caller.kind,
+        agent_id=call.caller.agent_id,
+    )
+    if issues:
+        raise InvalidInput(issues)
+    return pool
+
+
+def rules_of(pool: PoolView, *, tenant_id: str) -> requests.PoolRules:
+    """What the tenant's requests in this pool are checked against."""
+    return requests.PoolRules(
         device_class=pool.device_class,
         sharing=pool.sharing,
         profile=pool.profile,
-        owned=pool.tenant_id == call.tenant_id,
+        owned=pool.tenant_id == tenant_id,
         tenant_root=pool.policy.tenant_root is not None,
         kubernetes=pool.policy.kubernetes_cluster is not None,
         max_priority=pool.max_priority,
         max_duration_hours=pool.policy.max_duration_hours,
         max_advance_days=pool.policy.max_advance_days,
     )
-    if issues := list(requests.pool_issues(request, rules, now=call.now)):
-        raise InvalidInput(issues)
-    _refuse_unserved(request)
-    return pool
 
 
-def _refuse_unserved(request: ReservationRequest) -> None:
-    """What the contract promises and this release does not do yet is refused, never half done."""
-    unserved: dict[str, Any] = {
-        "devices.class": request.device_class != "gpu" and f"Class {request.device_class}",
-        "binding": request.binding == "kubernetes" and "Binding kubernetes",
-        "resources": request.resources is not None and "Booking host resources",
-    }
-    for field, what in unserved.items():
-        if what:
-            raise NotSupportedYet(field, what)
+def per_gpu(pool: PoolView) -> Amounts:
+    """The share of the host that goes with each GPU of the pool now (HST-2)."""
+    return Amounts(*fleet.gpu_share(pool)) if pool.device_class == "gpu" else NOTHING

@@ -1,5 +1,6 @@
 """Drafts: storing the request, opening it again for a retry, and resting it unanswered (CRE-1…5, CRE-18, CRE-20)."""
 
+from decimal import Decimal
 from typing import Any
 
 from computeplatform.api.calls import Call
@@ -10,7 +11,9 @@ from computeplatform.ids import derived_id
 from computeplatform.parking import CHANNEL
 from fleet.contracts import PoolView
 from reservations.domain import states
+from reservations.domain.hosts import Amounts
 from reservations.domain.requests import DEFAULT_PRIORITY, ReservationRequest
+from reservations.domain.shares import booked, share_of
 from reservations.errors import AdmissionUnfinished, stored
 from reservations.models import Reservation
 from reservations.queries import CALL_OPEN
@@ -22,9 +25,21 @@ def reservation_id(call: Call, idempotency_key: str) -> str:
 
 
 @in_transaction
-def store_draft(*, call: Call, key: str, request: ReservationRequest, digest: str, pool: PoolView) -> None:
+def store_draft(
+    *, call: Call, key: str, request: ReservationRequest, digest: str, pool: PoolView, per_gpu: Amounts
+) -> None:
     """Store the request as a draft and open its call; a key that somebody else has stored meanwhile stays as it is."""
-    row = Reservation(
+    row = new_draft(call=call, key=key, request=request, digest=digest, pool=pool, per_gpu=per_gpu)
+    Reservation.objects.bulk_create([row], ignore_conflicts=True)
+
+
+def new_draft(
+    *, call: Call, key: str, request: ReservationRequest, digest: str, pool: PoolView, per_gpu: Amounts
+) -> Reservation:
+    """The request as a draft whose call is open, not stored. It keeps the share of its GPUs as it is now (HST-2)."""
+    share = share_of(request.device_class, request.count, per_gpu)
+    amounts = booked(request.resources, share)
+    return Reservation(
         id=reservation_id(call, key),
         tenant_id=call.tenant_id,
         creator_id=call.caller.principal_id,
@@ -45,18 +60,23 @@ def store_draft(*, call: Call, key: str, request: ReservationRequest, digest: st
         spot=request.spot,
         priority=_priority(request, pool),
         lease_seconds=request.lease_seconds,
+        requested_resources=None if request.resources is None else dict(request.resources),
+        vcpu_milli=amounts.vcpu_milli,
+        memory_mib=amounts.memory_mib,
+        hugepages_1gi=amounts.hugepages_1gi,
+        share_vcpu_milli=share.vcpu_milli,
+        share_memory_mib=share.memory_mib,
         name=request.name,
         labels=dict(request.labels),
         requested_starts_at=request.starts_at,
         requested_ends_at=request.ends_at,
         duration=request.duration,
         start_before=request.start_before,
-        max_cost=request.max_cost or None,
+        max_cost=Decimal(request.max_cost) if request.max_cost else None,
         attempts=1,
         call_open_until=call.now + CALL_OPEN,
         context=_context(call),
     )
-    Reservation.objects.bulk_create([row], ignore_conflicts=True)
 
 
 def _priority(request: ReservationRequest, pool: PoolView) -> int:

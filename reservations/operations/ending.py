@@ -1,23 +1,23 @@
 """Ending: release and cancel by callers (REL-1, CAN-1), and what every end has in common."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from computeplatform.api.calls import Actor
 from computeplatform.conditions import from_json, to_json, without_condition
-from computeplatform.db.locks import notify
 from computeplatform.db.retry import in_transaction
-from computeplatform.parking import CHANNEL
 from computeplatform.wakes import wake
-from fleet.operations import allocations
+from fleet.locks import lock_nodes
 from quotas.operations.charges import refund
 from reservations import locks
 from reservations.domain import states
+from reservations.domain.conditions import HELD_BY_PREVIOUS, PREEMPTION_SCHEDULED, UNSCHEDULABLE
 from reservations.errors import ReservationNotFound, WrongState
 from reservations.models import Reservation
-from reservations.operations.bookings import end_bookings
-from reservations.operations.placing import UNSCHEDULABLE
+from reservations.operations.holding import Leaving, leave_nodes
+from reservations.operations.queueing import leave_queue
 from reservations.operations.state import Changes
+from reservations.operations.troubles import leave_trouble
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,35 @@ class End:
     billed: bool = True
 
 
-def end_rows(ends: Sequence[End], changes: Changes, *, now: int) -> None:
-    """End reservations: their bookings end and the charge is refunded.
+def end_rows(
+    ends: Sequence[End], changes: Changes, *, now: int, nodes: Collection[str] = (), along: Collection[str] = ()
+) -> None:
+    """End reservations: the charge is refunded, the nodes withdraw, and the bookings end; held ones as REL-2 says.
 
-    The caller has locked the rows, writes ``changes``, and has the nodes withdraw after that: allocations are locked
-    last.
+    The caller has locked the rows and writes ``changes`` after this. Locks quota rows and allocations, and in their
+    order also what the caller changes next: ``nodes`` that it taints, allocations of the reservations ``along``.
     """
     for end in ends:
         row = end.row
-        row.conditions = to_json(without_condition(from_json(row.conditions), UNSCHEDULABLE))
+        leave_queue(row)
+        over = (UNSCHEDULABLE, PREEMPTION_SCHEDULED, HELD_BY_PREVIOUS)
+        row.conditions = to_json(without_condition(from_json(row.conditions), *over))
+        _give_up_claim(row)
         row.ended_at = end.at
         row.due_at = None
         changes.move(row, end.event, reason=end.reason)
-    ids = [end.row.id for end in ends]
-    end_bookings({end.row.id: end.at for end in ends}, unbilled=[end.row.id for end in ends if not end.billed])
-    refund(ids, now=now)
+    leave_trouble({end.row: end.at for end in ends})
+    refund([end.row.id for end in ends], now=now)
+    if nodes:
+        lock_nodes(nodes)
+    leave_nodes([Leaving(end.row, end.at, end.billed) for end in ends], changes, now=now, along=along)
+
+
+def _give_up_claim(row: Reservation) -> None:
+    """What preemption kept for it is there for others (PRE-2)."""
+    if row.claim is not None:
+        row.claim = None
+        wake("placement", row.pool_id)
 
 
 def wake_waiting(rows: Sequence[Reservation]) -> None:
@@ -96,7 +110,5 @@ def _end_one(row: Reservation, *, event: str, reason: str, by: Actor, now: int) 
     booked = row.state in states.BOOKED
     end_rows([End(row, event, reason, at=now)], changes, now=now)
     changes.write()
-    allocations.withdraw([row.id], now=now)
-    notify(CHANNEL, [row.id])
     if booked:
         wake_waiting([row])

@@ -9,13 +9,18 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from computeplatform.api.calls import Actor
+from computeplatform.api.calls import Actor, system_actor
+from computeplatform.db.locks import notify
 from computeplatform.events.outbox import NewEvent, emit
+from computeplatform.parking import CHANNEL
 from computeplatform.prepared import prepared_cursor
 from reservations import events
 from reservations.domain.states import MACHINE
 from reservations.errors import StateChanged
 from reservations.models import Reservation
+
+# Who does by itself what is due (REC-2), as events and taints name it.
+RECONCILER = system_actor("capacity.reservations")
 
 # Every column that changes after the draft was stored, with its type.
 _COLUMNS = {
@@ -29,8 +34,20 @@ _COLUMNS = {
     "ends_at": "bigint",
     "ended_at": "bigint",
     "pending_since": "bigint",
+    "queued_at": "bigint",
     "binding_since": "bigint",
     "active_at": "bigint",
+    "extended_at": "bigint",
+    "extended_by": "bigint",
+    "lease_expires_at": "bigint",
+    "pending_change": "jsonb",
+    "ending_told_for": "bigint",
+    "lease_told_for": "bigint",
+    "preempted_by": "text",
+    "claim": "jsonb",
+    "held_since": "bigint",
+    "price": "jsonb",
+    "disturbed_since": "bigint",
     "placement": "jsonb",
     "changed_at": "bigint",
     "attempts": "integer",
@@ -59,6 +76,11 @@ class Changes:
         self._rows: dict[str, Reservation] = {}
         self._entered: list[NewEvent] = []
 
+    @property
+    def now(self) -> int:
+        """The time of the changes."""
+        return self._now
+
     def touch(self, row: Reservation) -> None:
         """Columns of the row are about to be changed (or have been); its state is not."""
         self._read.setdefault(row.id, (row.state, row.version))
@@ -83,7 +105,7 @@ class Changes:
         row.changed_at = self._now
         if row.state in events.OF_STATE:
             row.version += 1
-            self._entered.append(events.entered(row, by=by or self._by, now=self._now, data=data))
+            self._entered.append(events.entered(row, event, by=by or self._by, now=self._now, data=data))
 
     def revise(self, row: Reservation) -> None:
         """A visible change within a state, such as of a condition: the version rises, no event is written."""
@@ -91,8 +113,22 @@ class Changes:
         row.version += 1
         row.changed_at = self._now
 
+    def tell(
+        self, row: Reservation, type_: str, *, reason: str = "", data: dict[str, Any] | None = None, news: bool = False
+    ) -> None:
+        """Within a state, a visible change that has an event of its own; ``news``: the event alone, nothing changed."""
+        if news:
+            self.touch(row)
+        else:
+            self.revise(row)
+        self._entered.append(events.told(row, type_, by=self._by, now=self._now, reason=reason, data=data))
+
     def write(self) -> None:
-        """Write every row and event; raises StateChanged if a row is not what was read."""
+        """Write every row and event; raises StateChanged if a row is not what was read.
+
+        Whoever waits for one of the rows to change looks again then (CRE-15, GET-2). A draft's answer is no such
+        change: whoever gives it notifies by itself.
+        """
         if not self._rows:
             return
         values = [
@@ -105,6 +141,7 @@ class Changes:
             if cursor.rowcount != len(values):
                 raise StateChanged
         emit(self._entered)
+        notify(CHANNEL, [row.id for row in self._rows.values() if row.version != self._read[row.id][1]])
 
 
 def ids(rows: Sequence[Reservation]) -> list[str]:

@@ -19,6 +19,7 @@ from tests.bench.cpu import Meter, per_call
 from tests.bench.loaded import NODES, LoadedPool, plain_commits
 from tests.bench.samples import Samples
 from tests.bench.statements import statements
+from tests.bench.waiting import PARKED, ParkedCalls
 
 ROUNDS = 3
 SECONDS = 5
@@ -46,6 +47,9 @@ def measure(live_counts: Sequence[int] = LIVE) -> Iterator[Samples]:
                 yield _rounds(f"create, {clients} clients, {live} live", stage, pool, clients, "reservations/create")
         yield _rounds("get, 1 clients", stage, pool, 1, "reservations/get")
         yield _while_creating("get, 1 clients, while 4 create", stage, pool)
+        parked = ParkedCalls(stage, "res_bench2")
+        yield _rounds(f"get, 1 clients, while {PARKED} wait", stage, pool, 1, "reservations/get")
+        yield parked.answered()
         yield _rounds("list of 50, 1 clients", stage, pool, 1, "reservations/list")
 
 

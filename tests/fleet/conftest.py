@@ -41,7 +41,7 @@ class Desire:
 
     def until(self, name: str, instant: int) -> int:
         with transaction.atomic():
-            return allocations.until(reservation_id=name, until=instant)
+            return allocations.until({name: instant})
 
     @staticmethod
     def rows() -> dict[str, tuple[str, str]]:

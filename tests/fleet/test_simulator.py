@@ -13,7 +13,9 @@ import pytest
 from django.conf import settings
 
 from computeplatform.simulator.machine import Hardware, Machine, State
+from computeplatform.simulator.orders import Orders, path_of, read_orders, write_orders
 from computeplatform.simulator.runner import read_nodes
+from fleet.models import Device, Node
 from tests.fleet.conftest import Desire
 from tests.support.world import World
 
@@ -72,7 +74,7 @@ def test_it_lets_go_before_it_binds_other_devices_for_the_same_reservation():
     follow(node, told("r1", "bound", 0))
     assert follow(node, told("r1", "bound", 3)) == {"r1": "withdrawing"}
     assert follow(node, told("r1", "bound", 3)) == {"r1": "bound"}
-    assert node.state.holdings["r1"].positions == [3]
+    assert [device["position"] for device in node.state.holdings["r1"].devices] == [3]
 
 
 @pytest.mark.clause("HST-1", "the node enforces the amounts")
@@ -114,6 +116,108 @@ def test_a_nodes_file_that_cannot_be_read_says_why(tmp_path: Path, text: str):
     path.write_text(text)
     with pytest.raises(ValueError, match=r"nodes\.json"):
         read_nodes(path)
+
+
+# --- Faults to order --------------------------------------------------------------------------------------------------
+
+
+def holders(node: Machine) -> dict[str, tuple[str, int]]:
+    return {a["reservationId"]: (a["state"], a["holders"]) for a in node.report()["allocations"]}
+
+
+@pytest.mark.clause("NOD-3", "faults to order: stuck pods")
+@pytest.mark.parametrize("stuck", [True, ["r1"]])
+def test_stuck_pods_keep_the_devices(stuck: Any):
+    node = machine()
+    follow(node, told("r1", "bound", 0), told("r2", "bound", 1))
+    node.obey(Orders(stuck=stuck))
+    for _ in range(3):
+        follow(node, told("r1", "withdrawn", 0), told("r3", "bound", 0), told("r2", "bound", 1))
+    assert holders(node) == {"r1": ("withdrawing", 1), "r2": ("bound", 1)}
+    node.obey(Orders())
+    follow(node, told("r1", "withdrawn", 0), told("r3", "bound", 0), told("r2", "bound", 1))
+    assert holders(node) == {"r1": ("withdrawn", 0), "r2": ("bound", 1), "r3": ("bound", 1)}
+
+
+@pytest.mark.clause("NOD-3", "faults to order: stuck pods outstay the end")
+def test_stuck_pods_outstay_the_end():
+    node = machine()
+    follow(node, told("r1", "bound", 0))
+    node.obey(Orders(stuck=True))
+    node.enforce_ends(now=NOW + 1_000)
+    assert holders(node) == {"r1": ("withdrawing", 1)}
+    node.obey(Orders())
+    node.enforce_ends(now=NOW + 1_001)
+    assert holders(node) == {"r1": ("withdrawn", 0)}
+
+
+@pytest.mark.clause("NOD-3", "faults to order: reboot")
+def test_a_reboot_is_done_once_and_holds_nothing(tmp_path: Path):
+    node = machine()
+    follow(node, told("r1", "bound", 0))
+    assert node.obey(Orders(reboot=1)) == ["boots again and holds nothing"]
+    booted = node.report()
+    assert (booted["bootId"] != "b1", "session" in booted, booted["allocations"]) == (True, False, [])
+    node.state.save(tmp_path / "n1.json")
+    again = Machine(node.hardware, State.load(tmp_path / "n1.json"))
+    assert again.obey(Orders(reboot=1)) == []
+    assert again.report()["bootId"] == booted["bootId"]
+    assert again.obey(Orders(reboot=2)) != []
+
+
+@pytest.mark.clause("NOD-3", "faults to order: a sick device")
+def test_a_sick_device_says_so():
+    node = machine()
+    node.obey(Orders(sick=[2]))
+    assert [d["health"] for d in node.report()["devices"]] == ["ok", "ok", "unhealthy", "ok"]
+    node.obey(Orders())
+    assert {d["health"] for d in node.report()["devices"]} == {"ok"}
+
+
+def parts(name: str, desired: str, *devices: tuple[int, str, str]) -> dict[str, Any]:
+    given = [{"position": position, "uuid": uuid, "class": class_} for position, class_, uuid in devices]
+    return told(name, desired) | {"devices": given}
+
+
+@pytest.mark.clause("NOD-3", "MIG instances and slots")
+def test_instances_are_bound_each_once():
+    node = machine(mig=["3g.40gb", "1g.10gb"])
+    a, b = (instance["uuid"] for instance in node.report()["devices"][0]["mig"])
+    assert a != b
+    assert follow(node, parts("r1", "bound", (0, "mig", a))) == {"r1": "bound"}
+    held = parts("r1", "bound", (0, "mig", a))
+    assert "r2" not in follow(node, held, parts("r2", "bound", (0, "mig", a)))
+    assert "r3" not in follow(node, held, parts("r3", "bound", (0, "gpu", "whole")))
+    assert follow(node, held, parts("r2", "bound", (0, "mig", b)))["r2"] == "bound"
+
+
+@pytest.mark.clause("NOD-3", "MIG instances and slots")
+def test_a_gpu_has_so_many_slots():
+    node = machine(slots=3)
+    assert {device["slots"] for device in node.report()["devices"]} == {3}
+    two = parts("r1", "bound", (0, "slot", "g"), (0, "slot", "g"))
+    assert follow(node, two) == {"r1": "bound"}
+    assert "r2" not in follow(node, two, parts("r2", "bound", (0, "slot", "g"), (0, "slot", "g")))
+    assert follow(node, two, parts("r3", "bound", (0, "slot", "g")))["r3"] == "bound"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"sick": 3}', '{"late": -1}', '{"reboot": "x"}', '{"stuck": 7}', '{"other": 1}', '{"late": null}'],
+)
+def test_orders_that_cannot_be_read_say_why(tmp_path: Path, text: str):
+    path = path_of(tmp_path, "n1")
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"n1\.orders\.json"):
+        read_orders(path)
+
+
+def test_orders_are_read_as_they_were_given(tmp_path: Path):
+    path = path_of(tmp_path, "n1")
+    assert read_orders(path) == Orders()
+    orders = Orders(late=1.5, lost=True, repeat=True, stuck=["r1"], reboot=2, sick=[0])
+    write_orders(path, orders)
+    assert read_orders(path) == orders
 
 
 class Running:
@@ -181,5 +285,45 @@ def test_nodes_bind_and_survive_a_kill(committed_world: World, live_server, tmp_
         assert remembered()["sequence"] > before["sequence"]
         want.withdraw("res_2")
         wait_until(lambda: want.rows() == {})
+    finally:
+        running.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.clause("NOD-3", "faults are ordered while it runs, and survive kill -9")
+def test_faults_are_ordered_while_it_runs(committed_world: World, live_server, tmp_path: Path):
+    world = committed_world
+    pool_id = world.pool()
+    made = world.admin("nodes/register", name="sim-f", poolId=pool_id, positions=2).data
+    node_id = made["node"]["id"]
+    (tmp_path / "nodes.json").write_text(json.dumps([{"nodeId": node_id, "token": made["token"], "positions": 2}]))
+    want, order = Desire(node_id, pool_id), path_of(tmp_path / "nodes", node_id)
+
+    def stored() -> Node:
+        return Node.objects.get(id=node_id)
+
+    running = Running(live_server.url, tmp_path)
+    try:
+        wait_until(lambda: stored().state == "ready")
+        want.plan("res_1")
+        want.bind("res_1")
+        wait_until(lambda: want.rows() == {"res_1": ("bound", "bound")})
+        write_orders(order, Orders(stuck=True, sick=[1], repeat=True))
+        want.withdraw("res_1")
+        wait_until(lambda: want.rows() == {"res_1": ("withdrawn", "withdrawing")})
+        wait_until(lambda: Device.objects.get(node=node_id, position=1).health == "unhealthy")
+        running.kill()
+        running = Running(live_server.url, tmp_path)
+        before = stored().sequence
+        wait_until(lambda: stored().sequence > before + 2)
+        assert want.rows() == {"res_1": ("withdrawn", "withdrawing")}, "the pods are still there"
+        write_orders(order, Orders(reboot=1))
+        wait_until(lambda: want.rows() == {})
+        assert Device.objects.get(node=node_id, position=1).health == "ok"
+        write_orders(order, Orders(lost=True, reboot=1))
+        time.sleep(0.3)
+        silent = stored().sequence
+        time.sleep(0.3)
+        assert stored().sequence == silent
     finally:
         running.kill()

@@ -48,7 +48,7 @@ def gpu(position, uuid=None, health="ok", **changed):
         ([gpu(0)], [gpu(0)], [], [], [], False, False),
         ([gpu(0)], [gpu(0, health="unhealthy")], [], [0], [], False, True),
         ([gpu(0, health="unhealthy")], [gpu(0)], [], [0], [], True, False),
-        ([gpu(0)], [gpu(0, slots=4)], [], [0], [], False, False),
+        ([gpu(0)], [gpu(0, slots=4)], [], [0], [], True, False),
         ([gpu(0)], [gpu(0, "GPU-new")], [0], [], [], False, False),  # replaced: the same units
         ([gpu(0), gpu(1)], [gpu(1)], [], [], [0], False, True),
         ([gpu(0, health="missing")], [], [], [], [], False, False),

@@ -19,30 +19,44 @@ def faceless(answer: Answer) -> dict[str, Any]:
     return {"status": answer.status, **error}
 
 
+LATE = 4_102_444_800_000  # 2100-01-01
 # Enough of an input for each method to get past its fields.
 INPUTS: dict[str, dict[str, Any]] = {
     "events/list": {},
     "nodes/assign": {"nodeId": "node_x"},
+    "nodes/cancelMaintenance": {"nodeId": "node_x", "maintenanceId": "mnt_x"},
     "nodes/cordon": {"nodeId": "node_x"},
+    "nodes/drain": {"nodeId": "node_x"},
     "nodes/get": {"nodeId": "node_x"},
     "nodes/list": {},
+    "nodes/maintenance": {"nodeId": "node_x", "from": LATE, "until": LATE + 1},
+    "nodes/remove": {"nodeId": "node_x"},
     "nodes/register": {"name": "n", "positions": 8},
     "nodes/sync": {
         "nodeId": "node_x", "bootId": "b", "sequence": 1,
         "software": {"version": "1"}, "devices": [], "allocations": [],
     },
     "nodes/uncordon": {"nodeId": "node_x"},
+    "pools/archive": {"poolId": "pool_x"},
+    "pools/availability": {
+        "poolId": "pool_x", "devices": {"class": "gpu", "count": 1}, "durationSeconds": 1,
+        "from": LATE, "to": LATE + 1_000,
+    },
     "pools/create": {"name": "p", "region": "eu", "gpuModel": "h100", "deviceClass": "gpu"},
     "pools/get": {"poolId": "pool_x"},
     "pools/list": {},
     "pools/offer": {"poolId": "pool_x", "toTenantId": "acme", "resources": {"gpu": 1}},
+    "pools/update": {"poolId": "pool_x", "name": "q"},
+    "pools/withdrawOffer": {"poolId": "pool_x", "toTenantId": "acme"},
     "quotas/list": {},
     "quotas/set": {"poolId": "pool_x", "toTenantId": "acme", "resource": "gpu", "max": 1},
     "reservations/cancel": {"reservationId": "res_x"},
     "reservations/create": request("pool_x"),
+    "reservations/extend": {"reservationId": "res_x", "by": 1},
     "reservations/get": {"reservationId": "res_x"},
     "reservations/list": {},
     "reservations/release": {"reservationId": "res_x"},
+    "reservations/renew": {"reservationId": "res_x"},
     "keys/create": {"principalId": "usr_x"},
     "keys/get": {"keyId": "key_x"},
     "keys/list": {},

@@ -8,11 +8,14 @@ from django.test import Client
 
 from computeplatform.api.calls import system_actor
 from computeplatform.beat import write_schedule
+from computeplatform.clock import compute_now
 from computeplatform.events.outbox import stamp
+from computeplatform.models import ServiceGap
 from fleet.operations.taints import set_taint
 from iam.operations.bootstrap import ensure_operator
+from reservations.models import Downtime
 from tests.support.api import settle
-from tests.support.world import World, fresh_key, request
+from tests.support.world import HOUR, World, fresh_key, request
 
 BY = system_actor("test")
 PASSWORD = "a-long-password"
@@ -33,6 +36,11 @@ def grow(world: World) -> str:
     settle()
     world.bob.api("reservations/release", reservationId=over).data  # noqa: B018
     set_taint([world.nodes[-1].id], "Updating", by=BY, now=0, until=4_000_000_000_000)
+    now = compute_now()
+    maintenance: dict[str, Any] = {"from": now + HOUR, "until": now + 2 * HOUR}
+    world.admin("nodes/maintenance", nodeId=world.nodes[-1].id, reason="new fans", **maintenance).data  # noqa: B018
+    Downtime.objects.create(reservation_id=over, began_at=now, ended_at=now + 1)
+    ServiceGap.objects.get_or_create(began_at=now, ended_at=now + 1)
     name = f"rules-{pool_id[5:12]}"
     text = 'forbid (principal, action == Compute::Action::"compute:pools:create", resource);'
     world.acme.api.iam("policies/put", name=name, text=text).data  # noqa: B018

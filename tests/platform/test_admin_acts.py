@@ -11,10 +11,11 @@ from django.urls import reverse
 
 from computeplatform.models import Event
 from fleet.models import Node
+from fleet.operations.taints import set_taint
 from iam.models import Decision
 from quotas.models import Quota
 from reservations.models import Reservation
-from tests.platform.conftest import administrator, sign_in
+from tests.platform.conftest import BY, administrator, sign_in
 from tests.support.api import settle
 from tests.support.world import World, request
 
@@ -189,6 +190,25 @@ def test_cordon_and_uncordon(world, operator, running):
     assert done == {("nodes/cordon", "bad fan"), ("nodes/uncordon", "new fan")}
     actors = Event.objects.filter(subject_id=node.id, type__in=["node.cordoned", "node.uncordoned"])
     assert {event.actor_id for event in actors} == {acts()[0].principal_id}
+
+
+@pytest.mark.clause("REL-3", "an operator clears KubernetesReleaseStuck with a reason, in the audit log")
+@pytest.mark.clause("REC-7", "an operator clears BindTimedOut with a reason")
+def test_clearing_taints_of_holds(world, operator, running, clock):
+    node = world.nodes[0]
+    for key in ("BindTimedOut", "KubernetesReleaseStuck"):
+        set_taint([node.id], key, by=BY, now=clock.now, subject=running)
+    asked = operator.get(address(node.id, "clear_taints")).content.decode()
+    assert "loses BindTimedOut, KubernetesReleaseStuck" in asked
+    assert len(world.admin("nodes/get", nodeId=node.id).data["node"]["taints"]) == 2, "nothing before it is confirmed"
+    confirm(operator, node.id, "clear_taints", "the pods are gone, I looked")
+    assert world.admin("nodes/get", nodeId=node.id).data["node"]["taints"] == []
+    (entry,) = acts()
+    assert entry.context["operator"]["reason"] == "the pods are gone, I looked"
+    cleared = Event.objects.filter(subject_id=node.id, type="node.untainted")
+    assert {(event.actor_id, event.reason) for event in cleared} == {
+        (entry.principal_id, "the pods are gone, I looked")
+    }
 
 
 @pytest.mark.clause("OPS-1", "an operator without a principal looks and does not act")

@@ -1,9 +1,11 @@
 """Every model has a page that shows and does not change it, in few queries, readably and without secrets (OPS-1)."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.db import connection
@@ -13,6 +15,7 @@ from django.urls import reverse
 
 from computeplatform.home import SIDEBAR
 from computeplatform.models import IdempotencyKey
+from computeplatform.settings import BASE_DIR
 from iam.models import ApiKey, Operator
 from reservations.models import Reservation
 from tests.platform.conftest import grow
@@ -151,6 +154,13 @@ def test_a_search_finds_by_id_and_by_name(operator, peopled):
         found = text_of(operator, f"{list_of(Reservation)}?q={words}")
         assert "1 result" in found
         assert page_of(row) in found
+
+
+@pytest.mark.clause("OPS-1", "every model of ours has a page")
+def test_every_model_of_ours_has_a_page():
+    ours = {model for app in apps.get_app_configs() if Path(app.path).parent == BASE_DIR for model in app.get_models()}
+    assert {model._meta.label for model in ours - set(MODELS)} == set()
+    assert len(ours) > 20
 
 
 def test_the_sidebar_leads_to_every_model(operator, peopled):

@@ -1,6 +1,7 @@
 """`manage.py up`: it becomes ready without any environment, stops without a trace, and keeps its data."""
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 import psycopg
 import pytest
@@ -111,3 +113,29 @@ def test_up_becomes_ready_stops_without_a_trace_and_keeps_its_data(up, tmp_path)
     process.terminate()
     assert process.wait(60) == 128 + signal.SIGTERM
     assert left_over(tmp_path) == []
+
+
+def web_children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes in which the web server answers calls; their parent only watches them."""
+    every = psutil.Process(process.pid).children(recursive=True)
+    granian = {one.pid: one for one in every if one.name() == "granian"}
+    return [one for one in granian.values() if one.ppid() in granian]
+
+
+@pytest.mark.slow
+def test_a_killed_web_process_is_replaced_and_nothing_else_ends(up):
+    process, said = up()
+    url = re.search(r"^ready +(\S+)/$", said, flags=re.MULTILINE)
+    assert url is not None
+    (child,) = web_children(process)
+    child.kill()
+    late = time.monotonic() + 60
+    status = 0
+    while status != 200:
+        assert process.poll() is None
+        assert time.monotonic() < late
+        time.sleep(0.1)
+        with contextlib.suppress(httpx.TransportError):
+            status = httpx.get(f"{url[1]}/readyz", trust_env=False).status_code
+    (replaced,) = web_children(process)
+    assert replaced.pid != child.pid

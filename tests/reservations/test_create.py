@@ -201,8 +201,9 @@ def test_the_decision_sees_every_attribute(world: World, clock):
         "durationHours": 2,
         "startsInHours": 2,
         "leaseSeconds": 0,
-        "vcpu": 0,
-        "memoryGiB": 0,
+        # The share: 16 vCPU and 128 GiB a GPU.
+        "vcpu": 128,
+        "memoryGiB": 1024,
         "hugepages1Gi": 0,
         # 8 x 2.20 x 5401 s, rounded up to four places
         "estimatedCost": "26.4049",

@@ -57,7 +57,12 @@ INPUTS = [
     pytest.param({"durationSeconds": 0}, "durationSeconds", id="empty window"),
     pytest.param({"durationSeconds": 720 * 3600 + 1}, "durationSeconds", id="over the pool's hours"),
     pytest.param({"priority": 101}, "priority", id="priority out of range"),
-    pytest.param({"priority": 51}, "priority", id="over the offer's priority"),
+    pytest.param(
+        {"priority": 51},
+        "priority",
+        id="over the offer's priority",
+        marks=pytest.mark.clause("CRE-10", "a priority over the offer's"),
+    ),
     pytest.param({"leaseSeconds": 29}, "leaseSeconds", id="lease too short"),
     pytest.param({"name": "n" * 129}, "name", id="long name"),
     pytest.param({"name": "bell\u0007"}, "name", id="control in a name"),
@@ -68,7 +73,12 @@ INPUTS = [
     pytest.param({"wait": {"timeoutMs": 30_001}}, "wait.timeoutMs", id="wait too long"),
     pytest.param({"spot": "yes"}, "spot", id="spot is a boolean"),
     pytest.param({"color": "red"}, "color", id="unknown field"),
-    pytest.param({"binding": "node", "resources": {}}, "resources", id="node binding with resources"),
+    pytest.param(
+        {"binding": "node", "resources": {}},
+        "resources",
+        id="node binding with resources",
+        marks=pytest.mark.clause("CRE-10", "binding node together with resources, also {}"),
+    ),
     pytest.param({"binding": "kubernetes"}, "binding", id="kubernetes without the policy"),
     pytest.param({"maxCost": "1e3"}, "maxCost", id="cost is decimal text"),
 ]
@@ -82,7 +92,7 @@ def test_a_wrong_field_is_named_and_leaves_nothing(world: World, pool: str, cloc
     assert left() == {}
 
 
-@pytest.mark.clause("CRE-10", "a past or far window")
+@pytest.mark.clause("CRE-10", "an empty, past or far window")
 @pytest.mark.parametrize(
     ("changed", "path"),
     [
@@ -134,6 +144,7 @@ def test_all_wrong_fields_are_named_at_once(world: World, pool: str):
 
 
 @pytest.mark.clause("CRE-12", "the charge does not fit")
+@pytest.mark.clause("CRE-12", "the draft stays, so the same key can be retried")
 @pytest.mark.clause("CRE-20", "an answered draft rests until its key is retried")
 def test_over_quota_the_draft_stays_and_the_key_can_be_retried(world: World, left):
     pool = world.offered_pool(quota=4)
@@ -190,15 +201,6 @@ def test_a_cost_above_the_callers_limit_is_refused(world: World):
     error = world.ann.api("reservations/create", **asked).refused("SPEND_LIMIT_REACHED", reason="max-cost")
     assert error["details"]["estimatedCost"] == "4.40"
     assert world.ann.api("reservations/create", **request(pool, 2, maxCost="4.4")).data
-
-
-@pytest.mark.parametrize(
-    ("changed", "field"),
-    [({"resources": {"vcpu": 4}}, "resources"), ({"dryRun": True}, "dryRun")],
-)
-def test_what_this_release_does_not_serve_is_unsupported(world: World, pool: str, left, changed, field: str):
-    world.ann.api("reservations/create", **request(pool, **changed)).refused("UNSUPPORTED", field=field)
-    assert left() == {}
 
 
 @pytest.mark.clause("API-5", "a credential of another tenant")

@@ -36,6 +36,7 @@ def used(pool: str, tenant: str = "acme") -> int:
 
 
 @pytest.mark.clause("REL-1", "bookings end now, the charge is refunded, released")
+@pytest.mark.clause("REL-1", "emits reservation.released with reason release")
 def test_releasing_what_runs(world: World, pool: str, clock):
     made = make(world, pool, "active")
     clock.advance(seconds=90)
@@ -63,12 +64,14 @@ def test_releasing_what_has_not_begun(world: World, pool: str):
 
 
 @pytest.mark.clause("REL-1", "pending: cancelled instead")
+@pytest.mark.clause("REL-1", "or reservation.cancelled with reason release")
 def test_releasing_what_waits_cancels_it(world: World, pool: str):
     made = make(world, pool, "pending")
     shown = world.ann.api("reservations/release", reservationId=made["id"]).data["reservation"]
     assert (shown["state"], shown["reason"]) == ("cancelled", "release")
     assert "releasedAt" not in shown
     assert event_types(made["id"]) == ["pending", "cancelled"]
+    assert Event.objects.get(type="reservation.cancelled", subject_id=made["id"]).reason == "release"
     assert used(pool) == 0
 
 
@@ -109,12 +112,14 @@ def test_a_denied_one_is_not_there(world: World, pool: str, method: str):
 
 
 @pytest.mark.clause("CAN-1", "pending or placed: cancelled, refunded")
+@pytest.mark.clause("CAN-1", "emits reservation.cancelled, reason cancel")
 @pytest.mark.parametrize("state", ["pending", "placed"])
 def test_cancelling_what_has_not_started(world: World, pool: str, state: str):
     made = make(world, pool, state)
     shown = world.ann.api("reservations/cancel", reservationId=made["id"]).data["reservation"]
     assert (shown["state"], shown["reason"]) == ("cancelled", "cancel")
     assert event_types(made["id"]) == [state, "cancelled"]
+    assert Event.objects.get(type="reservation.cancelled", subject_id=made["id"]).reason == "cancel"
     assert used(pool) == 0
     assert not Booking.objects.filter(reservation_id=made["id"], during__isempty=False).exists()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
+from structlog.testing import capture_logs
 
 from computeplatform.clock import compute_now
 from computeplatform.models import Event
@@ -100,6 +101,56 @@ def test_a_broken_pending_one_stops_nobody(world: World, pool: str):
     Reservation.objects.filter(id=waiting[0]["id"]).update(conditions=kept)
     reconcilers.placement_tick()
     assert Reservation.objects.get(id=waiting[0]["id"]).state == "placed"
+
+
+SENSELESS = [
+    pytest.param({"count": -1}, id="fewer devices than none"),
+    pytest.param({"nodes": 0}, id="no nodes"),
+    pytest.param({"vcpu_milli": -1}, id="less of the host than nothing"),
+    pytest.param({"duration": -HOUR}, id="over before it begins"),
+    pytest.param({"requested_starts_at": 2**62}, id="later than any time"),
+    pytest.param({"duration": 2**63 - 1}, id="longer than any time"),
+]
+
+
+@pytest.mark.clause("REC-3", "one whose shape or window makes no sense does not keep the others from their turn")
+@pytest.mark.clause("REC-9", "nor is it the first in line")
+@pytest.mark.parametrize("broken", SENSELESS)
+def test_a_senseless_pending_one_is_in_nobodys_way(world: World, pool: str, clock, broken: dict[str, Any]):
+    def create(gpus: int, **changed: Any) -> dict[str, Any]:
+        clock.advance(milliseconds=1)
+        return world.ann.api("reservations/create", **request(pool, gpus, **changed)).data
+
+    first = create(7)["reservation"]
+    bad, *waiting = [create(gpus)["reservation"] for gpus in (8, 6, 2)]
+    Reservation.objects.filter(id=bad["id"]).update(**broken)
+    # Admission, a dry run and availability look ahead past all that waits; and so does the pass over it.
+    assert create(1, durationSeconds=60)["reservation"]["state"] == "placed"
+    assert create(1, dryRun=True)["dryRun"]["outcome"] == "pending"
+    asked = {"devices": {"class": "gpu", "count": 1}, "durationSeconds": 60, "from": clock.now, "to": clock.now + HOUR}
+    assert world.ann.api("pools/availability", poolId=pool, **asked).status == 200
+    world.ann.api("reservations/release", reservationId=first["id"])
+    with capture_logs() as logs:
+        reconcilers.place(pool_id=pool)
+    assert [(line["event"], line["reservation_id"]) for line in logs] == [("reservation_skipped", bad["id"])]
+    states = dict(Reservation.objects.values_list("id", "state"))
+    assert [states[made["id"]] for made in (bad, *waiting)] == ["pending", "placed", "pending"]
+    # It waits on, and is given up in its time.
+    clock.advance(hours=168)
+    settle()
+    given_up = Reservation.objects.get(id=bad["id"])
+    assert (given_up.state, given_up.reason) == ("cancelled", "pending-too-long")
+
+
+@pytest.mark.clause("API-7", "a draft whose shape makes no sense is answered INTERNAL_ERROR; the others go on")
+def test_a_senseless_draft_stops_nobody(world: World, pool: str, clock):
+    drafts = [leave_draft(world.ann.api, request(pool)) for _ in range(3)]
+    Reservation.objects.filter(id=drafts[1].id).update(duration=-HOUR)
+    clock.advance(seconds=1)
+    reconcilers.admission_tick()
+    assert refusal(drafts[1]) == "INTERNAL_ERROR"
+    assert Reservation.objects.filter(state="placed").count() == 2
+    assert Quota.objects.get(tenant_id="acme", pool_id=pool, resource="gpu").used == 2
 
 
 @pytest.mark.clause("CRE-7", "a cost outside the range of decimals denies, and only that request")
@@ -388,12 +439,16 @@ def test_another_spelling_of_the_cost_is_no_difference(world: World, pool: str, 
     assert world.ann.api("reservations/create", **asked, maxCost=again).data["reservation"]["id"] == made["id"]
 
 
+@pytest.mark.clause("CRE-19", "the key of a stored reservation is not read")
 def test_a_dry_run_does_not_read_the_key(world: World, pool: str, left):
-    asked = request(pool)
-    world.ann.api("reservations/create", **asked)
+    asked = request(pool, 8)
+    made = world.ann.api("reservations/create", **asked).data["reservation"]
     there = left()
-    world.ann.api("reservations/create", **asked, dryRun=True).refused("UNSUPPORTED", field="dryRun")
-    assert left() == there
+    # Answered is what a new request would come to now, not what the key stands for.
+    found = world.ann.api("reservations/create", **asked, dryRun=True).data
+    assert set(found) == {"dryRun"}
+    assert (made["state"], found["dryRun"]["outcome"]) == ("placed", "pending")
+    assert left() == there | {"decisions": there["decisions"] + 1}
 
 
 @pytest.mark.clause("CRE-21", "shape before tenant: what fields say together, then UNSUPPORTED")

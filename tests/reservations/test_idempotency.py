@@ -32,9 +32,21 @@ def test_the_id_is_derived(world: World, pool: str):
     "respelled",
     [
         pytest.param({}, id="the same"),
-        pytest.param({"wait": {"timeoutMs": 0}}, id="wait is not compared"),
-        pytest.param({"nodes": 1, "spot": False, "binding": "hold", "priority": 50, "dryRun": False}, id="defaults"),
-        pytest.param({"labels": {"area": "eu", "team": "vision"}, "durationSeconds": 3.6e3}, id="order, 3.6e3"),
+        pytest.param(
+            {"wait": {"timeoutMs": 0}},
+            id="wait is not compared",
+            marks=pytest.mark.clause("CRE-3", "wait is not part of the comparison"),
+        ),
+        pytest.param(
+            {"nodes": 1, "spot": False, "binding": "hold", "priority": 50, "dryRun": False},
+            id="defaults",
+            marks=pytest.mark.clause("CRE-3", "absent fields equal to their defaults"),
+        ),
+        pytest.param(
+            {"labels": {"area": "eu", "team": "vision"}, "durationSeconds": 3.6e3},
+            id="order, 3.6e3",
+            marks=pytest.mark.clause("CRE-3", "key order and number spelling are no differences"),
+        ),
         pytest.param(
             {"devices": {"count": 2.0, "class": "gpu", "sharing": "exclusive"}}, id="spelling, order, sharing"
         ),

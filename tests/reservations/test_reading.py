@@ -100,7 +100,8 @@ def test_filters(world: World, pool: str):
     assert listed(world.ann.api, state="pending") == [here[1]]
     assert set(listed(world.ann.api, state=["pending", "placed"])) == {*here, there}
     assert listed(world.ann.api, state=["pending"], poolId=other) == []
-    assert world.ann.api("reservations/list", state="draft").refused_at("state.0")
+    assert world.ann.api("reservations/list", state="draft").refused_at("state")
+    assert world.ann.api("reservations/list", state=["pending", "draft"]).refused_at("state.1")
 
 
 @pytest.mark.clause("LST-1", "limit and cursor")
@@ -128,6 +129,20 @@ def test_pages_neither_repeat_nor_skip(world: World, pool: str, scope: str):
 @pytest.mark.parametrize("limit", [0, 201, 1.5, "2"])
 def test_limits_out_of_range(world: World, limit: Any):
     assert world.ann.api("reservations/list", limit=limit).refused_at("limit")
+
+
+@pytest.mark.clause("LST-1", "default 50; nextCursor while more remain, and always good as cursor")
+@pytest.mark.parametrize("scope", ["mine", "all"])
+def test_fifty_at_a_time(world: World, pool: str, scope: str):
+    made = [create(world.ann.api, pool, startsAt=compute_now() + turn * HOUR)["id"] for turn in range(51)]
+    first = world.ann.api("reservations/list", scope=scope).data
+    assert len(first["reservations"]) == 50
+    rest = world.ann.api("reservations/list", scope=scope, cursor=first["nextCursor"]).data
+    assert [r["id"] for r in (*first["reservations"], *rest["reservations"])] == sorted(made, reverse=True)
+    assert "nextCursor" not in rest
+    # What ends meanwhile is still a place in the list.
+    world.ann.api("reservations/cancel", reservationId=first["nextCursor"])
+    assert world.ann.api("reservations/list", scope=scope, cursor=first["nextCursor"]).data == rest
 
 
 @pytest.mark.clause("LST-1", "an unknown, foreign or draft cursor")

@@ -41,11 +41,11 @@ def test_the_life_of_a_hold(world: World, pool: str, clock):
     settle()
     ended = shown(world, made)
     assert (ended["state"], ended["reason"], ended["releasedAt"]) == ("released", "ended", made["endsAt"])
-    assert event_types(made["id"]) == ["placed", "binding", "active", "released"]
+    assert event_types(made["id"]) == ["placed", "binding", "active", "ending", "released"]
     versions = (
         Event.objects.filter(subject_id=made["id"]).order_by("position").values_list("subject_version", flat=True)
     )
-    assert list(versions) == [1, 2, 3, 4]
+    assert list(versions) == [1, 2, 3, 3, 4]
     assert Booking.objects.get(reservation_id=made["id"]).billed.upper == made["endsAt"]
     assert Quota.objects.get(tenant_id="acme", pool_id=pool, resource="gpu").used == 0
 

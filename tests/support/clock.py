@@ -2,6 +2,8 @@
 
 from django.db import connection
 
+from computeplatform.db.gaps import WATCHED
+
 _REAL = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
@@ -12,17 +14,27 @@ class Clock:
         with connection.cursor() as cursor:
             cursor.execute(_REAL)
             self.now = int(cursor.fetchone()[0])
-        self.set(self.now)
+        self._jump(self.now)
 
     def set(self, now: int) -> None:
-        """It is ``now``, epoch milliseconds."""
-        self.now = now
-        _define(f"SELECT {int(now)}::bigint")
+        """It is ``now``, epoch milliseconds. The ticks have run meanwhile, so that this is no gap in our service."""
+        self._jump(now)
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE computeplatform_tick SET last_at = %s WHERE name = %s", [now, WATCHED])
 
     def advance(self, *, milliseconds: int = 0, seconds: int = 0, hours: int = 0) -> int:
         """Time goes on; returns what it is then."""
         self.set(self.now + milliseconds + 1_000 * seconds + 3_600_000 * hours)
         return self.now
+
+    def outage(self, *, milliseconds: int = 0, seconds: int = 0, hours: int = 0) -> int:
+        """Time goes on and no tick runs (REC-8); returns what it is then."""
+        self._jump(self.now + milliseconds + 1_000 * seconds + 3_600_000 * hours)
+        return self.now
+
+    def _jump(self, now: int) -> None:
+        self.now = now
+        _define(f"SELECT {int(now)}::bigint")
 
     @staticmethod
     def restore() -> None:

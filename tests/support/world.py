@@ -39,6 +39,12 @@ class SimNode:
     boot_id: str = "boot-1"
     # What it holds: reservation id to the state that it reports.
     holds: dict[str, str] = field(default_factory=dict)
+    # How many pods use what it holds, by reservation; it withdraws nothing while there are any.
+    pods: dict[str, int] = field(default_factory=dict)
+    # The profiles of the MIG instances on each GPU by their place, or how many slots it has; what its host reports.
+    mig: tuple[str, ...] = ()
+    slots: int | None = None
+    host: dict[str, int] | None = field(default_factory=lambda: {"vcpu": 128, "memoryMiB": 1048576, "hugepages1Gi": 0})
 
     def sync(self, **changed: Any) -> dict[str, Any]:
         """Report once; the first sync opens the session and is repeated, so that its report counts."""
@@ -51,10 +57,11 @@ class SimNode:
     def follow(self) -> None:
         """Do what it is told: bind what is desired bound, withdraw what is desired withdrawn, and report that."""
         for told in self.sync()["allocations"]:
-            if told["desired"] == "bound" and told["binding"] == "node":
-                self.holds[told["reservationId"]] = "bound"
-            elif told["desired"] == "withdrawn":
-                self.holds[told["reservationId"]] = "withdrawn"
+            name, desired = told["reservationId"], told["desired"]
+            if desired == "bound" and told["binding"] in ("node", "kubernetes"):
+                self.holds[name] = "bound"
+            elif desired == "withdrawn":
+                self.holds[name] = "withdrawing" if self.pods.get(name) else "withdrawn"
         self.sync()
         self.holds = {k: v for k, v in self.holds.items() if v != "withdrawn"}
 
@@ -65,22 +72,34 @@ class SimNode:
             "bootId": self.boot_id,
             "sequence": self.sequence,
             "software": {"version": "1.0.0"},
-            "devices": [
-                {
-                    "position": p,
-                    "uuid": f"GPU-{self.name}-{p}",
-                    "model": "h100-sxm-80g",
-                    "memoryMiB": 81920,
-                    "health": "ok",
-                }
-                for p in range(self.gpus)
+            "devices": [self.device(position) for position in range(self.gpus)],
+            "allocations": [
+                {"reservationId": k, "state": v, "holders": self.pods.get(k, 0)} for k, v in sorted(self.holds.items())
             ],
-            "host": {"vcpu": 128, "memoryMiB": 1048576, "hugepages1Gi": 0},
-            "allocations": [{"reservationId": k, "state": v, "holders": 0} for k, v in sorted(self.holds.items())],
         }
+        if self.host is not None:
+            report["host"] = self.host
         if self.session is not None:
             report["session"] = self.session
         return self.api("nodes/sync", **(report | changed)).data
+
+    def device(self, position: int, **changed: Any) -> dict[str, Any]:
+        """A GPU as it reports it."""
+        shown = {
+            "position": position,
+            "uuid": f"GPU-{self.name}-{position}",
+            "model": "h100-sxm-80g",
+            "memoryMiB": 81920,
+            "health": "ok",
+        }
+        if self.mig:
+            shown["mig"] = [
+                {"uuid": f"MIG-{self.name}-{position}-{index}", "profile": profile, "index": index}
+                for index, profile in enumerate(self.mig)
+            ]
+        if self.slots is not None:
+            shown["slots"] = self.slots
+        return shown | changed
 
 
 @dataclass(frozen=True)
@@ -150,11 +169,11 @@ class World:
         """Offer the pool to a tenant."""
         return (owner or self.admin)("pools/offer", poolId=pool_id, toTenantId=to, resources={"gpu": gpu}, **fields)
 
-    def node(self, pool_id: str, *, gpus: int = 8) -> SimNode:
-        """A node of the pool that has reported its devices."""
+    def node(self, pool_id: str, *, gpus: int = 8, **of: Any) -> SimNode:
+        """A node of the pool that has reported its devices; ``mig``, ``slots`` and ``host`` as SimNode has them."""
         name = f"node-{len(self.nodes) + 1}"
         made = self.admin("nodes/register", name=name, poolId=pool_id, positions=max(gpus, 1)).data
-        node = SimNode(made["node"]["id"], name, Api(made["token"], "platform"), gpus)
+        node = SimNode(made["node"]["id"], name, Api(made["token"], "platform"), gpus, **of)
         self.nodes.append(node)
         node.sync()
         return node

@@ -3,20 +3,25 @@
 import asyncio
 import contextlib
 import fcntl
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from computeplatform.simulator.orders import HELP
 from computeplatform.simulator.runner import Options, read_nodes, run_nodes
 
 
 class Command(BaseCommand):
     """Runs until it is stopped; stopped or killed, it goes on from its state files when started again."""
 
-    help = "Run simulated nodes that speak the node protocol over HTTP."
+    help = f"Run simulated nodes that speak the node protocol over HTTP.\n\n{HELP}"
     requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Keep the lines of the help as they are."""
+        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -28,7 +33,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--nodes-file",
             type=Path,
-            help="JSON list of {nodeId, token, positions, model, memoryMiB, host}; default <state-dir>/nodes.json",
+            help="JSON list of {nodeId, token, positions, model, memoryMiB, host, mig, slots}; mig is the list of the "
+            "profiles of each GPU's instances, slots how many share a GPU; default <state-dir>/nodes.json",
         )
         parser.add_argument("--nodes", type=int, help="run the first so many of the list; default all")
         parser.add_argument(
