@@ -227,6 +227,7 @@ def progress_of(row: Reservation) -> dict[str, Any]:
                 ended_at=row.ended_at,
                 changed_at=row.changed_at,
                 withdrawing=row.state in states.TERMINAL and bool(reported),
+                may_be_held=row.binding == "kubernetes",
                 last_retry_at=last_tick(PLACEMENT_TICK) if row.state == states.PENDING else None,
                 extending_since=_extending_since(row),
                 extended_at=row.extended_at,

@@ -7,7 +7,8 @@ _LEASES = """
 SELECT id, state, lease_seconds, lease_expires_at FROM reservations_reservation
 WHERE (%(all)s OR pool_id = ANY(%(pools)s)) AND (
     (lease_expires_at IS NOT NULL) <> (lease_seconds IS NOT NULL AND state = ANY(%(booked)s))
-    OR ((lease_told_for IS NOT NULL OR ending_told_for IS NOT NULL) AND state <> ALL(%(booked)s))
+    OR (lease_told_for IS NOT NULL AND state <> ALL(%(booked)s))
+    OR (ending_told_for IS NOT NULL AND state <> ALL(%(booked)s) AND state <> 'pending')
 )
 """
 

@@ -21,6 +21,8 @@ class Progress:
     ended_at: int | None
     changed_at: int
     withdrawing: bool
+    # Nodes may keep the devices for long after the end (REL-2); what was done last is then that they let go.
+    may_be_held: bool
     last_retry_at: int | None
     # An extend that is being decided began then; the last one was done then.
     extending_since: int | None = None
@@ -57,5 +59,6 @@ def operation(p: Progress) -> dict[str, Any]:
             if p.withdrawing:
                 shown |= {"status": "running", "step": "withdraw"}
             else:
-                shown |= {"status": "done", "step": "release", "finishedAt": p.ended_at}
+                finished = p.changed_at if p.may_be_held else p.ended_at
+                shown |= {"status": "done", "step": "release", "finishedAt": finished}
     return {key: value for key, value in shown.items() if value is not None}

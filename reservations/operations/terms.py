@@ -62,11 +62,14 @@ def start_terms(row: Reservation, *, now: int) -> None:
 
 
 def stop_terms(row: Reservation) -> None:
-    """The row has left its nodes: no lease runs, also while it waits, and its end is told of anew after that.
+    """The row has left its nodes: no lease runs, also while it waits.
 
-    A change that is being decided has lost what it was about; whoever decides it finds that out.
+    An end that was told of is remembered: placed anew with the same one, it is not told of again (EVT-4). A change that
+    is being decided has lost what it was about; whoever decides it finds that out.
     """
-    row.lease_expires_at = row.lease_told_for = row.ending_told_for = row.pending_change = None
+    row.lease_expires_at = row.lease_told_for = row.pending_change = None
+    if row.state in states.TERMINAL:
+        row.ending_told_for = None
     if row.state not in states.TERMINAL and row.preempted_by:
         # Whoever is placed anew has its whole window again (PRE-2).
         row.preempted_by = ""

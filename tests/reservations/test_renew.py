@@ -350,6 +350,22 @@ def test_told_of_each_end(world: World, pool: str, clock: Clock):
     assert told(made["id"])[2:] == [("end", ends[-1] + 60 * MINUTE)]
 
 
+@pytest.mark.clause("EVT-4", "once for each such time, also if it is placed anew with the same end")
+def test_told_once_of_an_end_that_stays(world: World, clock: Clock):
+    pool = world.offered_pool(nodes=2)
+    asked = request(pool, startsAt=clock.now + 5 * MINUTE, durationSeconds=300)
+    made = world.ann.api("reservations/create", **asked).data["reservation"]
+    reconcilers.reconcile_tick()
+    assert told(made["id"]) == [("end", made["endsAt"])]
+    world.admin("nodes/drain", nodeId=made["placement"][0]["nodeId"]).data  # noqa: B018 - asserts success
+    for _ in range(2):
+        reconcilers.reconcile_tick()
+    moved = shown(world, made["id"])
+    assert (moved["state"], moved["endsAt"]) == ("placed", made["endsAt"])
+    assert moved["placement"] != made["placement"]
+    assert told(made["id"]) == [("end", made["endsAt"])]
+
+
 @pytest.mark.clause("EVT-4", "a spot cut")
 def test_told_of_a_spot_cut(world: World, pool: str, clock: Clock):
     made = world.ann.api("reservations/create", **request(pool, spot=True, durationSeconds=36_000)).data["reservation"]
