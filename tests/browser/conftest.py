@@ -22,6 +22,7 @@ from tests.journeys.installation import Installation
 # Headless, for root too, and without calls to its maker.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 SECONDS = 15
+FAR = 4_102_444_800_000  # 2100-01-01
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         "INSERT INTO fleet_taint (node_id, key, effect, reason, subjects, since, until)"
         " SELECT id, 'Inspected', 'NoSchedule', 'looked at', '{}', 1, 2 FROM fleet_node LIMIT 1 RETURNING id"
     )
+    installed.rows("INSERT INTO computeplatform_servicegap (began_at, ended_at) VALUES (1, 2) RETURNING id")
+    node_id = platform("nodes/list", limit=1)["nodes"][0]["id"]
+    platform("nodes/maintenance", nodeId=node_id, **{"from": FAR, "until": FAR + 1})
     yield installed
     installed.end()
 

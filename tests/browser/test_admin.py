@@ -77,7 +77,9 @@ def test_signing_in_and_out(page: Page, installation: Installation) -> None:
 
 @pytest.mark.clause("OPS-1", "every model's pages work in a browser")
 def test_every_page_opens_without_a_complaint(operator: Page, installation: Installation, ann: Caller) -> None:
-    reserve(ann, installation.pool_id, 2, "active", binding="node")
+    active = reserve(ann, installation.pool_id, 2, "active", binding="node")
+    down = "INSERT INTO reservations_downtime (reservation_id, began_at, ended_at) VALUES (%s, 1, 2) RETURNING id"
+    installation.rows(down, active)
     for group, items in SIDEBAR.items():
         for title, _, _ in items:
             operator.locator(f'#nav-sidebar-apps a:has(span:text-is("{title}"))').click()
