@@ -25,9 +25,8 @@ __all__ = ["app"]
 STEPS = {
     "reservations.reconcilers": ("clear_mark", "place_waiting", "advance_due"),
     "reservations.operations.admission": ("decide_many", "decide_drafts", "charge_each", "admit_decided"),
-    "reservations.operations.placing": ("notify",),
     "reservations.operations.lifecycle": ("_start", "_activate", "end_rows"),
-    "reservations.operations.state": ("emit",),
+    "reservations.operations.state": ("emit", "notify"),
     "fleet.operations.allocations": ("bind", "withdraw"),
     "computeplatform.wakes": ("wake_now",),
     "computeplatform.events.tasks": ("stamp",),

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 
 LOOPS = "reservations.reconcilers"
 ADMISSION = "reservations.operations.admission"
-PLACING = "reservations.operations.placing"
 LIFECYCLE = "reservations.operations.lifecycle"
 
 
@@ -95,7 +94,7 @@ def test_killed_before_the_wake(fire: BurningInstallation, ann: Caller):
     "step",
     [
         f"before {LOOPS}.place_waiting",
-        f"before {PLACING}.notify",
+        "before reservations.operations.state.notify",
         f"after {LOOPS}.place_waiting",
     ],
 )

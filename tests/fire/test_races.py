@@ -86,7 +86,8 @@ def test_release_against_cancel_against_the_reconciler(fire: BurningInstallation
     whole = [["placed", "cancelled"], ["placed", "released"], ["placed", "binding", "active", "released"]]
     for one in ids:
         found = fire.story_of(one)
-        assert found["events"] in whole
+        # One that short is told of its end as soon as a tick sees it.
+        assert [event for event in found["events"] if event != "ending"] in whole
         assert found["state"] == found["events"][-1]
         assert (found["charges"], found["charged"], found["bookings"]) == (1, 0, 1)
 

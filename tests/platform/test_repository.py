@@ -3,12 +3,15 @@
 import ast
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import grimp
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+
+from tests import crashing
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 APPS = ("iam", "quotas", "fleet", "reservations", "releases")
@@ -86,3 +89,13 @@ def test_apps_reach_each_other_through_their_doors():
         if imported.split(".")[0] != importer.split(".")[0] and set(imported.split(".")[1:2]) & set(PRIVATE_ROOMS)
     ]
     assert sorted(broken) == []
+
+
+def test_the_steps_at_which_workers_are_killed_are_there():
+    missing = [
+        f"{module}.{function}"
+        for module, functions in crashing.STEPS.items()
+        for function in functions
+        if not hasattr(import_module(module), function)
+    ]
+    assert missing == []

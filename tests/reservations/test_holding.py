@@ -106,20 +106,6 @@ def test_a_bound_one_is_released_and_its_devices_are_held(world: World, cluster:
     assert not Allocation.objects.filter(reservation_id=made["id"]).exists()
 
 
-@pytest.mark.clause("GET-1", "operation: an end whose devices are held is done when the node lets go")
-def test_the_end_is_done_when_the_devices_are_free(world: World, cluster: str, clock: Clock):
-    made = run(world, cluster)
-    clock.advance(seconds=60)
-    ended = clock.now
-    release(world, made["id"])
-    clock.advance(seconds=30)
-    going = world.admin("reservations/get", reservationId=made["id"]).data["operation"]
-    assert (going["kind"], going["status"], going["step"], going["startedAt"]) == ("end", "running", "withdraw", ended)
-    let_go(world, world.nodes[0], cluster, made["id"])
-    done = world.admin("reservations/get", reservationId=made["id"]).data["operation"]
-    assert (done["status"], done["startedAt"], done["finishedAt"]) == ("done", ended, ended + 30_000)
-
-
 @pytest.mark.clause("REL-3", "carried on in steps of five minutes, unbilled, and the node is tainted")
 def test_it_is_carried_on_while_pods_hold(world: World, cluster: str, clock: Clock):
     made = run(world, cluster)

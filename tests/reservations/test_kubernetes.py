@@ -3,7 +3,7 @@
 import pytest
 
 from reservations import reconcilers
-from tests.reservations.test_holding import cluster, create, run
+from tests.reservations.test_holding import cluster, create, let_go, release, run
 from tests.support.api import settle
 from tests.support.clock import Clock
 from tests.support.world import World, request
@@ -67,3 +67,17 @@ def test_the_end_goes_on_until_the_nodes_have_let_go(world: World, cluster: str,
     reconcilers.reconcile(pool_id=cluster)
     operation = world.admin("reservations/get", reservationId=made["id"]).data["operation"]
     assert (operation["kind"], operation["status"]) == ("end", "done")
+
+
+@pytest.mark.clause("GET-1", "operation: an end whose devices are held is done when the node lets go")
+def test_the_end_is_done_when_the_devices_are_free(world: World, cluster: str, clock: Clock):
+    made = run(world, cluster)
+    clock.advance(seconds=60)
+    ended = clock.now
+    release(world, made["id"])
+    clock.advance(seconds=30)
+    going = world.admin("reservations/get", reservationId=made["id"]).data["operation"]
+    assert (going["kind"], going["status"], going["step"], going["startedAt"]) == ("end", "running", "withdraw", ended)
+    let_go(world, world.nodes[0], cluster, made["id"])
+    done = world.admin("reservations/get", reservationId=made["id"]).data["operation"]
+    assert (done["status"], done["startedAt"], done["finishedAt"]) == ("done", ended, ended + 30_000)
