@@ -4,29 +4,17 @@ from typing import Any
 
 from computeplatform.admin_tools import Act, Operating
 from computeplatform.api.calls import Actor
-from fleet.contracts import ADMINISTER_FLEET, FLEET, MASS_SILENCE, PLATFORM
+from fleet.contracts import MASS_SILENCE, PLATFORM
 from fleet.domain.nodes import ADOPTING
 from fleet.models import Maintenance, Node, Pool, Taint
 from fleet.operations import maintenance, nodes
+from fleet.operations.operating import authorise_act
 from fleet.operations.silence import end_mass_silence
 from fleet.operations.taints import clear_taint
-from iam.operations.operators import OperatorAct, authorise
-
-
-def _allowed(kind: str, row_id: str, tenant_id: str, by: Operating, method: str) -> Actor:
-    act = OperatorAct(
-        operator_id=by.operator_id,
-        method=method,
-        subject_type=f"compute-{kind}",
-        subject_id=row_id,
-        tenant_id=tenant_id,
-        reason=by.reason,
-    )
-    return authorise(act, ADMINISTER_FLEET, FLEET, context=by.context)
 
 
 def _on_node(node_id: str, by: Operating, method: str) -> Actor:
-    return _allowed("node", node_id, PLATFORM, by, method)
+    return authorise_act("node", node_id, tenant_id=PLATFORM, by=by, method=method)
 
 
 def _cordon(node: Node, by: Operating) -> str:
@@ -60,7 +48,7 @@ def _adopt(node: Node, by: Operating) -> str:
 
 
 def _end_silence(pool: Pool, by: Operating) -> str:
-    actor = _allowed("pool", pool.id, pool.tenant_id, by, "pools/endMassSilence")
+    actor = authorise_act("pool", pool.id, tenant_id=pool.tenant_id, by=by, method="pools/endMassSilence")
     end_mass_silence(pool_id=pool.id, reason=by.reason, by=actor, now=by.context.time)
     return "its silent nodes are lost"
 

@@ -2,8 +2,7 @@
 
 from computeplatform.admin_tools import Act, Operating
 from computeplatform.api.calls import Actor
-from fleet.contracts import ADMINISTER_FLEET, FLEET
-from iam.operations.operators import OperatorAct, authorise
+from fleet.operations.operating import authorise_act
 from reservations import queries
 from reservations.domain import states
 from reservations.models import Reservation
@@ -59,16 +58,7 @@ def _cancel(row: Reservation, by: Operating) -> str:
 
 
 def _allowed(row: Reservation, by: Operating, method: str) -> Actor:
-    """Decided on the fleet: a principal of the platform is nobody in the reservation's tenant (docs/adr/0010)."""
-    act = OperatorAct(
-        operator_id=by.operator_id,
-        method=method,
-        subject_type="compute-reservation",
-        subject_id=row.id,
-        tenant_id=row.tenant_id,
-        reason=by.reason,
-    )
-    return authorise(act, ADMINISTER_FLEET, FLEET, context=by.context)
+    return authorise_act("reservation", row.id, tenant_id=row.tenant_id, by=by, method=method)
 
 
 def _outcome(row: Reservation) -> str:

@@ -1,6 +1,6 @@
 """Taints: why nothing new lands on a node. Nodes are locked, so these come before any allocation is touched."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from computeplatform.api.calls import Actor
 from computeplatform.db.retry import in_transaction
@@ -52,21 +52,26 @@ def set_taint(
 
 
 @in_transaction
-def drop_subject(node_id: str, key: str, subject: str, *, by: Actor, now: int) -> bool:
-    """The taint stands no longer on this reservation's account; True if that was the last, and it is gone."""
-    nodes = lock_nodes([node_id])
-    row = Taint.objects.filter(node_id__in=nodes, key=key, subjects__contains=[subject]).first()
-    if row is None:
-        return False
-    row.subjects = [name for name in row.subjects if name != subject]
-    if row.subjects:
-        row.save(update_fields=["subjects"])
-        return False
-    row.delete()
-    _tell(events.NODE_UNTAINTED, [nodes[node_id]], key=key, reason="settled", by=by, now=now)
-    if pool_id := nodes[node_id].pool_id:
+def drop_subjects(settled: Mapping[str, Collection[str]], key: str, *, by: Actor, now: int) -> None:
+    """The taint stands no longer, node by node, on account of these reservations; it goes with the last of them.
+
+    What has no such taint is left alone: two queries, however many nodes.
+    """
+    nodes = lock_nodes(settled)
+    gone = []
+    for row in Taint.objects.filter(node_id__in=nodes, key=key).order_by("node_id"):
+        left = [name for name in row.subjects if name not in settled[row.node_id]]
+        if left == row.subjects:
+            continue
+        row.subjects = left
+        if left:
+            row.save(update_fields=["subjects"])
+        else:
+            row.delete()
+            gone.append(nodes[row.node_id])
+    _tell(events.NODE_UNTAINTED, gone, key=key, reason="settled", by=by, now=now)
+    for pool_id in sorted({node.pool_id for node in gone if node.pool_id}):
         wake("placement", pool_id)
-    return True
 
 
 @in_transaction

@@ -52,7 +52,7 @@ WHERE r.pool_id = %s AND r.claim IS NOT NULL
 }
 
 
-def snapshot(pool_id: str, *, starts_at: int, ends_at: int) -> Snapshot:
+def snapshot(pool_id: str, *, starts_at: int, ends_at: int, now: int) -> Snapshot:
     """The pool as placement sees it, with every booking that overlaps ``[starts_at, ends_at)``, maintenance, and what
     is kept for claimants."""
     nodes = fleet.pool_nodes(pool_id)
@@ -75,7 +75,7 @@ def snapshot(pool_id: str, *, starts_at: int, ends_at: int) -> Snapshot:
             if vcpu or memory or pages:
                 used[node_id].append(Use(start, end, (vcpu, memory, pages)))
     by_id = {node.id: node for node in nodes}
-    for node_id, low, high, start, end, *amounts in overdue(pool_id):
+    for node_id, low, high, start, end, *amounts in overdue(pool_id, now=now):
         if (there := by_id.get(node_id)) is not None:
             busy[node_id].append(Busy(there.grains_touched(low, high), start, end))
             if any(amounts):

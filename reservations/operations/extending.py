@@ -180,7 +180,7 @@ def _refusal(row: Reservation, change: Change, pool: PoolView, field: str, *, no
 def _move_end(row: Reservation, change: Change, changes: Changes, *, now: int) -> Extended:
     _, ends_at = change.was
     # Whoever preempts it has its devices from then on (PRE-2).
-    latest = ends_at if row.preempted_by else reach(row, wanted=change.until)
+    latest = ends_at if row.preempted_by else reach(row, wanted=change.until, now=now)
     if latest < change.until:
         return Extended(False, latest)
     row.estimated_cost = _cost(row, change)

@@ -143,8 +143,7 @@ def _settle(*, pool_id: str, now: int) -> None:
         return
     changes = Changes(by=RECONCILER, now=now)
     lock_nodes({booking.node_id for booking, _ in [*plan.freed, *plan.carried]})
-    for booking, lost_at in plan.freed:
-        _free(booking, at=now if lost_at is None else lost_at)
+    _free({booking.pk: now if lost_at is None else lost_at for booking, lost_at in plan.freed})
     _tidy(plan.freed, rows, changes, now=now)
     for booking, word in plan.carried:
         _carry_on(booking, word, now=now)
@@ -201,12 +200,14 @@ def _parts(row: Booking, *, now: int) -> list[Part]:
     return holding.carried(held, taken, until=until)
 
 
-def _free(row: Booking, *, at: int) -> None:
+def _free(ends: Mapping[int, int]) -> None:
+    """End these bookings, by their key, each at its time."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE reservations_booking SET during = during * int8range(NULL, %s),"
-            " billed = billed * int8range(NULL, %s), held_since = NULL, stuck_since = NULL WHERE id = %s",
-            [at, at, row.pk],
+            "UPDATE reservations_booking AS b SET during = b.during * int8range(NULL, e.at),"
+            " billed = b.billed * int8range(NULL, e.at), held_since = NULL, stuck_since = NULL"
+            " FROM unnest(%s::bigint[], %s::bigint[]) AS e(id, at) WHERE b.id = e.id",
+            [list(ends), list(ends.values())],
         )
 
 
@@ -219,9 +220,11 @@ def _tidy(
     held = Booking.objects.filter(reservation_id__in=touched, held_since__isnull=False)
     for reservation_id, node_id in held.values_list("reservation_id", "node_id"):
         still[reservation_id].add(node_id)
-    for pair in sorted({(booking.node_id, booking.reservation_id) for booking, _ in freed}):
-        if pair[0] not in still[pair[1]]:
-            taints.drop_subject(pair[0], taints.RELEASE_STUCK, pair[1], by=RECONCILER, now=now)
+    settled: dict[str, set[str]] = defaultdict(set)
+    for booking, _ in freed:
+        if booking.node_id not in still[booking.reservation_id]:
+            settled[booking.node_id].add(booking.reservation_id)
+    taints.drop_subjects(settled, taints.RELEASE_STUCK, by=RECONCILER, now=now)
     for reservation_id in sorted(touched):
         row = rows[reservation_id]
         if still[reservation_id]:

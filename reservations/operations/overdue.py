@@ -7,25 +7,25 @@ from computeplatform.prepared import prepared_cursor
 from reservations.domain.holding import LONGEST, STEP
 
 _OVERDUE = """
-SELECT b.node_id, lower(b.units), upper(b.units), upper(b.during), compute_now() + %(step)s,
+SELECT b.node_id, lower(b.units), upper(b.units), upper(b.during), %(until)s::bigint,
     b.vcpu_milli, b.memory_mib, b.hugepages_1gi
 FROM reservations_booking b
-WHERE b.pool_id = %(pool)s AND b.held_since IS NOT NULL AND upper(b.during) <= compute_now()
-    AND upper(b.planned) + %(longest)s > compute_now()
+WHERE b.pool_id = %(pool)s AND b.held_since IS NOT NULL AND upper(b.during) <= %(now)s
+    AND upper(b.planned) + %(longest)s > %(now)s
 UNION ALL
-SELECT b.node_id, lower(b.units), upper(b.units), upper(b.during), compute_now() + %(step)s,
+SELECT b.node_id, lower(b.units), upper(b.units), upper(b.during), %(until)s::bigint,
     b.vcpu_milli, b.memory_mib, b.hugepages_1gi
 FROM reservations_reservation r JOIN reservations_booking b ON b.reservation_id = r.id AND upper(b.during) = r.ends_at
-WHERE r.pool_id = %(pool)s AND r.due_at <= compute_now() AND r.ends_at <= compute_now() AND r.binding = 'kubernetes'
+WHERE r.pool_id = %(pool)s AND r.due_at <= %(now)s AND r.ends_at <= %(now)s AND r.binding = 'kubernetes'
     AND r.state IN ('binding', 'active') AND b.held_since IS NULL
 """
 
 
-def overdue(pool_id: str) -> list[tuple[str, int, int, int, int, int, int, int]]:
+def overdue(pool_id: str, *, now: int) -> list[tuple[str, int, int, int, int, int, int, int]]:
     """What of the pool's nodes counts as taken for another step; one query.
 
     ``(node, lower and upper unit, from, to)`` and the three host amounts.
     """
     with prepared_cursor() as cursor:
-        cursor.execute(_OVERDUE, {"pool": pool_id, "step": STEP, "longest": LONGEST})
+        cursor.execute(_OVERDUE, {"pool": pool_id, "now": now, "until": now + STEP, "longest": LONGEST})
         return list(cursor.fetchall())

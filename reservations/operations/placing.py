@@ -162,7 +162,8 @@ class _Pass:
         # Whom spot work makes way for may start only when that has had its notice.
         before = max(demand.ends_at for demand in self._demands.values()) + pool.policy.spot_notice_seconds * 1_000
         until = before if len(everybody) == 1 else beyond(before, everybody)
-        self._taken = snapshot(pool.id, starts_at=min(demand.starts_at for demand in everybody), ends_at=until)
+        first = min(demand.starts_at for demand in everybody)
+        self._taken = snapshot(pool.id, starts_at=first, ends_at=until, now=now)
         self._placer = Placer(self._taken.hosts, self._taken.kept)
         self._line = Line(self._placer, entries, held, before=before, in_order=in_order)
         self._preemption = Preemption(pool, self._taken, self._placer, changes, now=now, victims=victims)

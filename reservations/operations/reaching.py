@@ -50,14 +50,14 @@ class _Ground:
         return span(lower - self.base, upper - lower)
 
 
-def reach(row: Reservation, *, wanted: int) -> int:
+def reach(row: Reservation, *, wanted: int, now: int) -> int:
     """The latest end up to ``wanted`` that all its bookings can have, at least the present one.
 
     What others have booked or is kept for them is in the way, and so is maintenance; host amounts have to be there all
     the time. A node that is cordoned, drained, lost or gone reaches no further. The caller holds the pool's lock.
     """
     present = row.ends_at or 0
-    grounds = _grounds(row, present, wanted)
+    grounds = _grounds(row, present, wanted, now=now)
     nodes = fleet.nodes_by_id(grounds.keys())
     return min(_reach(ground, nodes.get(node_id), present, wanted) for node_id, ground in grounds.items())
 
@@ -71,7 +71,7 @@ def _reach(ground: _Ground, node: NodeDetail | None, present: int, wanted: int) 
     return host.reach(ground.mask, Amounts(*ground.amounts), since=present, wanted=wanted)
 
 
-def _grounds(row: Reservation, present: int, wanted: int) -> Mapping[str, _Ground]:
+def _grounds(row: Reservation, present: int, wanted: int, *, now: int) -> Mapping[str, _Ground]:
     grounds: dict[str, _Ground] = {}
     with connection.cursor() as cursor:
         cursor.execute(_OWN, [row.id, present])
@@ -82,7 +82,7 @@ def _grounds(row: Reservation, present: int, wanted: int) -> Mapping[str, _Groun
         window: dict[str, Any] = {"since": present, "until": wanted, "reservation": row.id, "span": UNITS_PER_NODE}
         cursor.execute(_OTHERS, window | {"bases": [ground.base for ground in grounds.values()]})
         others = cursor.fetchall()
-    for node_id, lower, upper, begin, end, *amounts in [*others, *overdue(row.pool_id)]:
+    for node_id, lower, upper, begin, end, *amounts in [*others, *overdue(row.pool_id, now=now)]:
         if node_id in grounds:
             grounds[node_id].busy.append(Busy(grounds[node_id].units(lower, upper), begin, end))
             grounds[node_id].used.append(Use(begin, end, _sum((0, 0, 0), amounts)))

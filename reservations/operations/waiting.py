@@ -40,7 +40,8 @@ def outlook(pool: PoolView, row: Reservation | None, *, now: int, ends_at: int) 
     Takes no locks and writes nothing: what dry runs and availability ask (CRE-19, POL-2).
     """
     entries = first_in_line(pool, now=now)
-    taken = snapshot(pool.id, starts_at=now, ends_at=beyond(ends_at, [entry.demand for entry in entries]))
+    until = beyond(ends_at, [entry.demand for entry in entries])
+    taken = snapshot(pool.id, starts_at=now, ends_at=until, now=now)
     placer = Placer(taken.hosts, taken.kept)
     line = Line(placer, entries, partial(devices_held, pool.id, now=now), before=ends_at)
     behind = line.stands_before(waiting_of(row) if row else _LAST)
@@ -50,7 +51,7 @@ def outlook(pool: PoolView, row: Reservation | None, *, now: int, ends_at: int) 
 
 
 def first_in_line(pool: PoolView, *, now: int) -> list[InLine]:
-    """Those among whom the first in line is to be found; empty while nobody waits. One query."""
+    """Those among whom the first in line is to be found; empty while nobody waits. One query then, else two."""
     rows = [row for row in queries.first_pending(pool.id) if give_up_at(row, pool) > now]
     demands = demands_of(rows, now=now)
     return [in_line(row, demands[row.id], pool) for row in rows if row.id in demands]

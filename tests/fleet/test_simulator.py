@@ -289,14 +289,21 @@ def test_nodes_bind_and_survive_a_kill(committed_world: World, live_server, tmp_
         running.kill()
 
 
+def speaks_on(node_id: str) -> None:
+    """Wait until the node has spoken five more times."""
+    before = Node.objects.get(id=node_id).sequence
+    wait_until(lambda: Node.objects.get(id=node_id).sequence >= before + 5)
+
+
 @pytest.mark.slow
 @pytest.mark.clause("NOD-3", "faults are ordered while it runs, and survive kill -9")
 def test_faults_are_ordered_while_it_runs(committed_world: World, live_server, tmp_path: Path):
     world = committed_world
     pool_id = world.pool()
-    made = world.admin("nodes/register", name="sim-f", poolId=pool_id, positions=2).data
-    node_id = made["node"]["id"]
-    (tmp_path / "nodes.json").write_text(json.dumps([{"nodeId": node_id, "token": made["token"], "positions": 2}]))
+    made = [world.admin("nodes/register", name=f"sim-{n}", poolId=pool_id, positions=2).data for n in "fg"]
+    node_id, beside = (one["node"]["id"] for one in made)
+    entries = [{"nodeId": one["node"]["id"], "token": one["token"], "positions": 2} for one in made]
+    (tmp_path / "nodes.json").write_text(json.dumps(entries))
     want, order = Desire(node_id, pool_id), path_of(tmp_path / "nodes", node_id)
 
     def stored() -> Node:
@@ -321,9 +328,10 @@ def test_faults_are_ordered_while_it_runs(committed_world: World, live_server, t
         wait_until(lambda: want.rows() == {})
         assert Device.objects.get(node=node_id, position=1).health == "ok"
         write_orders(order, Orders(lost=True, reboot=1))
-        time.sleep(0.3)
+        # The other node is as quick; by the time that it has spoken a few times, this one has read its orders.
+        speaks_on(beside)
         silent = stored().sequence
-        time.sleep(0.3)
+        speaks_on(beside)
         assert stored().sequence == silent
     finally:
         running.kill()
