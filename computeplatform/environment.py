@@ -4,6 +4,7 @@ django-environ parses URLs for us but not single values: it would take a secret 
 another variable, and any misspelt flag for "off".
 """
 
+import ipaddress
 import os
 from pathlib import Path
 
@@ -37,3 +38,11 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """The comma-separated parts of a value."""
     value = text(name)
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
+
+
+def networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """The comma-separated networks of a value; an address is a network of one."""
+    try:
+        return [ipaddress.ip_network(word) for word in words(name)]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be networks like 192.0.2.0/24: {error}") from error

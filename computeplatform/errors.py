@@ -263,6 +263,15 @@ class UnsupportedMediaType(Refusal):
     code = "UNSUPPORTED_MEDIA_TYPE"
 
 
+class RateLimited(Refusal):
+    """Too many calls."""
+
+    code = "RATE_LIMITED"
+
+    def __init__(self, message: str | None = None, *, reason: str, retry_after_seconds: int) -> None:
+        super().__init__(message, details={"reason": reason}, retry_after_seconds=retry_after_seconds)
+
+
 class InternalError(Refusal):
     """The platform failed; the request id finds the cause in its log."""
 

@@ -42,10 +42,15 @@ SIDEBAR: dict[str, list[tuple[str, str, str]]] = {
         ("API keys", "key", "iam_apikey"),
         ("Policies", "policy", "iam_policy"),
         ("Policy versions", "history_edu", "iam_policyversion"),
+        ("Delegations", "handshake", "iam_delegation"),
+        ("Delegated sessions", "vpn_key", "iam_delegatedsession"),
+        ("Confirmations", "how_to_reg", "iam_confirmation"),
         ("Operators", "admin_panel_settings", "iam_operator"),
     ],
     "Audit": [
         ("Decisions", "gavel", "iam_decision"),
+        ("Decision batches", "inventory_2", "iam_decisionbatch"),
+        ("Decisions to be sealed", "hourglass_top", "iam_unsealeddecision"),
         ("Events", "history", "computeplatform_event"),
     ],
     "Platform": [

@@ -67,6 +67,8 @@ def configure_logging(level: str) -> None:
                 "celery.beat": {"level": "WARNING"},
                 "django_celery_beat.schedulers": {"level": "WARNING"},
                 "httpx": {"level": "WARNING"},
+                # The heads of the audit log: its proof outside the database, however quiet the log is set (IAM-7).
+                "iam.audit": {"level": "INFO"},
                 "django.request": {"level": "ERROR"},  # 4xx are in the request's own line
             },
         }

@@ -11,6 +11,7 @@ http on a laptop says so (``manage.py up`` and the tests do). Variables:
 ``CSRF_TRUSTED_ORIGINS`` comma separated origins of the admin, where a proxy changes the host
 ``HTTPS_ONLY``        ``off`` allows plain http: no redirect, no secure cookies, no HSTS
 ``BEHIND_TLS_PROXY``  ``on`` where a proxy ends TLS and *overwrites* ``X-Forwarded-Proto``
+``TRUSTED_PROXIES``   comma separated networks (CIDR) of proxies that *append* to ``X-Forwarded-For``; none by default
 ``RELEASE_PINS_FILE`` public keys that release manifests are verified with; without it every manifest is refused
 ``LOG_LEVEL``         level of the log, default ``INFO``
 ``STATIC_ROOT``       where ``collectstatic`` writes and the web process reads; unset, it serves from the packages
@@ -66,6 +67,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "computeplatform.addresses.client_addresses",  # everything below sees the client where a proxy of ours connected
     "computeplatform.api.request_ids.RequestIdMiddleware",  # accepts or makes the id that everything below logs
     "django_structlog.middlewares.RequestMiddleware",  # first, so that refusals of the others carry a request id too
     "django.middleware.security.SecurityMiddleware",
@@ -96,8 +98,7 @@ TEMPLATES = [
 
 # --- PostgreSQL -----------------------------------------------------------------------------------
 
-# --- PostgreSQL -----------------------------------------------------------------------------------
-# connection fails at once with a path that says why.
+# Without the variable nothing is guessed: the first connection fails at once with a path that says why.
 NO_DATABASE = "postgresql://%2Fnonexistent%2FDATABASE_URL-is-not-set/none"
 DATABASES = {"default": environ.Env.db_url_config(environment.text("DATABASE_URL", NO_DATABASE))}
 DATABASES["default"] |= {
@@ -124,14 +125,6 @@ DATABASES["default"]["OPTIONS"] = {
 # --- Redis ----------------------------------------------------------------------------------------
 
 REDIS_URL = environment.text("REDIS_URL", "redis://redis-url-is-not-set.invalid:6379/0")
-CACHES = {
-    "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
-        "LOCATION": REDIS_URL,
-        "KEY_PREFIX": "compute",
-        "OPTIONS": {"socket_timeout": 2, "socket_connect_timeout": 2},
-    },
-}
 
 # --- Celery: wakes, nothing else ------------------------------------------------------------------
 
@@ -180,9 +173,11 @@ COMPUTE_BEAT: dict[str, dict[str, Any]] = {
     "queue": {"task": "reservations.queue_tick", "queue": "placement", "every": 1, "bounds": (1, 10)},
     "silence": {"task": "fleet.silence_tick", "queue": "maintenance", "every": 2, "bounds": (1, 10)},
     "events": {"task": "events.stamp", "queue": "delivery", "every": 1, "bounds": (1, 1)},
+    "audit": {"task": "iam.seal_tick", "queue": "maintenance", "every": 2, "bounds": (1, 10)},
+    "housekeeping": {"task": "iam.housekeeping", "queue": "maintenance", "every": 3600, "bounds": (600, 86_400)},
 }
 # Ticks that must have run lately for `/readyz` to be good; the names are those that the loops record.
-COMPUTE_READY_TICKS = ("admission", "reconcile", "queue", "silence", "events")
+COMPUTE_READY_TICKS = ("admission", "reconcile", "queue", "silence", "events", "audit")
 # More than this share of a pool's nodes, and at least so many, last heard of within this time: that is not believed of
 # the nodes but of the network between us, and none of them is lost until an operator says so (REC-8).
 COMPUTE_MASS_SILENCE = {"percent": 30, "nodes": 3, "within_seconds": 60}
@@ -190,7 +185,11 @@ CELERY_BEAT_SYNC_EVERY = 1  # ticks between writes of `last_run_at`: the admin t
 
 # --- Ports of the kernel --------------------------------------------------------------------------
 
-COMPUTE_PORTS = {"authenticate": "iam.ports.authenticate", "decide": "iam.ports.decide"}
+COMPUTE_PORTS = {
+    "authenticate": "iam.ports.authenticate",
+    "screen": "iam.ports.screen",
+    "decide": "iam.ports.decide",
+}
 # And the fleet's: it knows no bookings, and must not lose a node that has some.
 FLEET_BOOKINGS_ON_NODE = "reservations.queries.bookings_on_node"
 COMPUTE_WAKE_TASKS = {
@@ -200,6 +199,17 @@ COMPUTE_WAKE_TASKS = {
 }
 
 # --- API ------------------------------------------------------------------------------------------
+
+# Proxies whose X-Forwarded-For is believed (see `computeplatform.addresses`).
+TRUSTED_PROXIES = environment.networks("TRUSTED_PROXIES")
+# How many a minute (API-12). Each is a bucket that holds one minute's worth and refills evenly.
+COMPUTE_LIMITS = {
+    "key": 60_000,  # calls with one key, sessions that it has assumed included; a key may say another number itself
+    "tenant": 120_000,  # calls with all keys of a tenant
+    "address": 100,  # credentials that were refused, from one address (IPv6: one /64)
+    "operator": 10,  # failed sign-ins to the admin under one user name
+    "operator-address": 30,  # failed sign-ins to the admin from one address
+}
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -276,6 +286,7 @@ LOG_LEVEL = environment.text("LOG_LEVEL", "INFO")
 LOGGING_CONFIG = None  # computeplatform.logs does it, in Celery's processes too
 DJANGO_STRUCTLOG_CELERY_ENABLED = True
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True  # our middleware above it has accepted or made the id
+IPWARE_META_PRECEDENCE_ORDER = ("REMOTE_ADDR",)  # of whom the log speaks: headers say what their sender likes
 DJANGO_STRUCTLOG_STATUS_START_LOG_LEVEL = 10  # DEBUG: one line per request, when it has ended
 DJANGO_STRUCTLOG_CELERY_TASK_START_LOG_LEVEL = 10  # ticks would be most of the log; failures are lines
 DJANGO_STRUCTLOG_CELERY_TASK_SUCCESS_LOG_LEVEL = 10
@@ -290,6 +301,7 @@ UNFOLD = {
     "SITE_SUBHEADER": "All times are UTC",
     "SITE_SYMBOL": "memory",
     "SITE_URL": None,
+    "LOGIN": {"form": "computeplatform.sign_in.SignInForm"},
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "computeplatform.home.favicon"}],
     "SHOW_HISTORY": True,
     "DASHBOARD_CALLBACK": "computeplatform.home.dashboard",

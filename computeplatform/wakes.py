@@ -10,20 +10,12 @@ from django.db import transaction
 from kombu.exceptions import OperationalError
 
 from computeplatform.errors import Unavailable
+from computeplatform.redis_client import redis_client
 
 log = structlog.get_logger(__name__)
 
 # How long a mark stands for a wake that never arrives: what a kill or a race can cost at most.
 MARK_SECONDS = 5
-
-_client: redis.Redis | None = None
-
-
-def _redis() -> redis.Redis:
-    global _client  # noqa: PLW0603 - one pool of connections per process
-    if _client is None:
-        _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
-    return _client
 
 
 def _mark(queue: str, key: str) -> str:
@@ -34,7 +26,7 @@ def wake_now(queue: str, key: str) -> None:
     """Send a wake unless one is outstanding. Raises Unavailable when the broker is away."""
     marked = False
     try:
-        marked = bool(_redis().set(_mark(queue, key), b"1", nx=True, ex=MARK_SECONDS))
+        marked = bool(redis_client().set(_mark(queue, key), b"1", nx=True, ex=MARK_SECONDS))
         if marked:
             current_app.send_task(settings.COMPUTE_WAKE_TASKS[queue], kwargs={"key": key}, queue=queue)
     except (redis.RedisError, OperationalError, OSError) as error:
@@ -58,6 +50,6 @@ def wake(queue: str, key: str) -> None:
 def clear_mark(queue: str, key: str) -> None:
     """The woken pass calls this before it reads: whatever is written later needs a wake of its own."""
     try:
-        _redis().delete(_mark(queue, key))
+        redis_client().delete(_mark(queue, key))
     except redis.RedisError as error:
         log.warning("wake_mark_not_cleared", queue=queue, key=key, error=str(error))

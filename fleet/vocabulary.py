@@ -20,8 +20,8 @@ def register_vocabulary() -> None:
         "fleet",
         resources=[
             ResourceType("compute-pool", "Pool", POOL_ATTRIBUTES, in_tenant=True, existing=_pools),
-            ResourceType("compute-fleet", "Fleet", {"tenantId": STRING}),
-            ResourceType("compute-node", "Node", {"tenantId": STRING, "nodeId": STRING}),
+            ResourceType("compute-fleet", "Fleet", {"tenantId": STRING}, in_platform=True),
+            ResourceType("compute-node", "Node", {"tenantId": STRING, "nodeId": STRING}, in_platform=True),
             ResourceType("compute-reservedhost", "ReservedHost", {"tenantId": STRING, "name": STRING}, in_tenant=True),
         ],
         actions=[

@@ -13,11 +13,13 @@ each decision are checked. An app registers in its ``AppConfig.ready``::
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache
 from typing import Final, Literal
 
 Kind = Literal["String", "Long", "Bool", "decimal"]
+Attribute = str | int | bool | Decimal
 
 STRING: Final = "String"
 LONG: Final = "Long"
@@ -25,6 +27,8 @@ BOOL: Final = "Bool"
 DECIMAL: Final = "decimal"
 
 NAMESPACE = "Compute"
+
+_EMPTY: Mapping[Kind, Attribute] = {STRING: "", LONG: 0, BOOL: False, DECIMAL: Decimal(0)}
 
 _ACTION = re.compile(r"^(compute|iam):[a-z]+:[a-zA-Z]+\Z")
 
@@ -34,15 +38,23 @@ class ResourceType:
     """A contract resource type and the Cedar entity that stands for it.
 
     ``attributes`` are all there, always, in every decision on such a resource; ``tenantId`` must be among them.
-    ``in_tenant``: the entity has its tenant as parent. ``existing`` tells which of the given ids exist for a tenant; it
-    serves the warnings of policies, and a type without it is never warned about.
+    ``in_tenant``: the entity has its tenant as parent. ``in_platform``: such things exist in the platform tenant alone.
+    ``empty`` has the attributes whose value for "nothing" is not that of their kind. ``existing`` tells which of the
+    given ids exist for a tenant; it serves the warnings of policies, and a type without it is never warned about.
     """
 
     name: str
     entity: str
     attributes: Mapping[str, Kind]
     in_tenant: bool = False
+    in_platform: bool = False
+    empty: Mapping[str, Attribute] = field(default_factory=dict)
     existing: Callable[[str, Collection[str]], Collection[str]] | None = None
+
+    def completed(self, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
+        """Every attribute of the type: as given, else empty (IAM-API §6); what the type has not is left out."""
+        empty = {name: _EMPTY[kind] for name, kind in self.attributes.items()} | dict(self.empty)
+        return {name: given.get(name, value) for name, value in empty.items()}
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,24 @@ class PrincipalSuspended(InvalidState):
         super().__init__(details={"reason": "principal-suspended"})
 
 
+class SponsorNotActive(InvalidState):
+    """Only an active user of the tenant can be the sponsor of an agent."""
+
+    fix = "Name an active user as the sponsor."
+
+    def __init__(self) -> None:
+        super().__init__(details={"reason": "sponsor-not-active"})
+
+
+class DelegationNotActive(InvalidState):
+    """The delegation is revoked or has expired."""
+
+    fix = "Ask the user to grant another delegation with delegations/grant."
+
+    def __init__(self, status: str) -> None:
+        super().__init__(f"The delegation is {status}.", details={"reason": f"delegation-{status}"})
+
+
 class KeyNotActive(InvalidState):
     """The key is revoked or has expired."""
 
@@ -41,6 +59,15 @@ class KeyNotActive(InvalidState):
 
     def __init__(self, status: str) -> None:
         super().__init__(f"The key is {status}.", details={"reason": f"key-{status}"})
+
+
+class ConfirmationClosed(InvalidState):
+    """The confirmation takes no answer any more."""
+
+    fix = "Nothing is left to decide here; the agent's next request asks anew where it may."
+
+    def __init__(self, reason: str, state: str) -> None:
+        super().__init__(f"The confirmation is {state}.", details={"reason": reason, "state": state})
 
 
 class TooManyPolicies(InvalidState):
@@ -51,6 +78,18 @@ class TooManyPolicies(InvalidState):
     def __init__(self, limit: int) -> None:
         super().__init__(
             f"A tenant has at most {limit} policies.", details={"reason": "too-many-policies", "max": limit}
+        )
+
+
+class PoliciesTooBig(InvalidState):
+    """The tenant's policies are as big, all together, as they may be."""
+
+    fix = "Delete a policy, or shorten one: every decision in the tenant reads them all."
+
+    def __init__(self, unit: str, *, size: int, limit: int) -> None:
+        super().__init__(
+            f"All policies of a tenant have at most {limit} {unit} together.",
+            details={"reason": "policies-too-big", "unit": unit, "size": size, "max": limit},
         )
 
 
@@ -70,6 +109,14 @@ class TenantExists(Conflict):
 
     def __init__(self, tenant_id: str) -> None:
         super().__init__(details={"reason": "tenant-exists", "id": tenant_id})
+
+
+class BatchNotWhole(Exception):
+    """A sealed batch of the audit log is not what it was when it was sealed; no caller of the API sees this."""
+
+
+class PruneRunning(Exception):
+    """Somebody prunes the audit log already; no caller of the API sees this."""
 
 
 class OperatorMayNotAct(Refusal):

@@ -6,8 +6,10 @@ from django.db import connection
 from django.db.models import Count, F, Max, Q
 
 from computeplatform.invariants import invariant
+from iam.catalogue import actions_by_name
 from iam.contracts import PLATFORM, TENANT_ADMIN
-from iam.models import ApiKey, Operator, Policy, Principal, Tenant
+from iam.domain.patterns import covers
+from iam.models import ApiKey, DelegatedSession, Delegation, Operator, Policy, Principal, Tenant
 
 
 @invariant("iam.platform-has-admin")
@@ -57,9 +59,110 @@ def sponsors(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
         yield row.id, "has a sponsor that is no user of its tenant"
 
 
+@invariant("iam.agent-suspension")
+def suspensions(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """Who suspended an agent, and that its reservations end, is known of suspended agents and of nobody else."""
+    suspended = Q(kind="agent", status="suspended")
+    for row in Principal.objects.filter(suspended & Q(suspended_by="")):
+        yield row.id, "is suspended by nobody"
+    for row in Principal.objects.filter(~suspended & (~Q(suspended_by="") | Q(end_reservations=True))):
+        yield row.id, "is no suspended agent, but stands as one"
+
+
+@invariant("iam.delegation-parties")
+def delegation_parties(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """A delegation is between a user and an agent of its tenant."""
+    theirs = Q(user__kind="user", user__tenant=F("tenant"), agent__kind="agent", agent__tenant=F("tenant"))
+    for row in Delegation.objects.exclude(theirs):
+        yield row.id, "is not between a user and an agent of its tenant"
+
+
+@invariant("iam.session-bounds")
+def session_bounds(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """A session was assumed by its delegation's agent, is no wider than the delegation and does not outlive it."""
+    for row in DelegatedSession.objects.select_related("delegation", "key"):
+        given = row.delegation
+        if (row.tenant_id, row.key.principal_id) != (given.tenant_id, given.agent_id):
+            yield row.id, "was not assumed by the agent of its delegation"
+        if row.expires_at > given.expires_at or not covers(given.scopes, row.scopes, actions_by_name()):
+            yield row.id, "is wider or longer than its delegation"
+
+
+@invariant("iam.sessions-of-suspended")
+def sessions_of_suspended(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """Nothing assumed before a suspension of user or agent is left to come back with them."""
+    left = DelegatedSession.objects.filter(ended_at__isnull=True)
+    for party in ("delegation__user", "delegation__agent"):
+        suspended = left.filter(**{f"{party}__status": "suspended"})
+        for row in suspended.filter(expires_at__gt=F(f"{party}__status_at")):
+            yield row.id, "goes on after the suspension of its user or agent"
+
+
 @invariant("iam.operator-tenant")
 def operators(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
     """Who signs in to the admin acts as a user of the platform (OPS-1)."""
     rows = Operator.objects.exclude(principal=None)
     for row in rows.filter(~Q(principal__tenant_id=PLATFORM) | ~Q(principal__kind="user")):
         yield row.get_username(), "acts as somebody who is no user of the platform"
+
+
+_LOST = """
+WITH held AS (
+    SELECT e ->> 0 AS id FROM iam_decisionbatch, jsonb_array_elements(entries) AS e WHERE pruned_at IS NULL
+    UNION ALL SELECT decision_id FROM iam_unsealeddecision
+)
+SELECT coalesce(d.id, h.id), d.id IS NULL, coalesce(h.times, 0) FROM iam_decision AS d
+FULL JOIN (SELECT id, count(*) AS times FROM held GROUP BY id) AS h ON h.id = d.id
+WHERE d.id IS NULL OR h.times IS DISTINCT FROM 1
+"""
+
+
+@invariant("iam.audit-complete")
+def audit_complete(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """Every entry of the audit log waits to be sealed or is in one batch, and what was not pruned is there (IAM-7)."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOST)
+        for decision_id, missing, times in cursor.fetchall():
+            yield decision_id, "has no entry" if missing else f"is an entry that is held {times} times"
+
+
+_BROKEN = """
+SELECT tenant_id, number, number - 1 IS DISTINCT FROM before, previous IS DISTINCT FROM hash_before FROM (
+    SELECT tenant_id, number, previous, lag(number, 1, 0::bigint) OVER chain AS before,
+        lag(hash, 1, '') OVER chain AS hash_before
+    FROM iam_decisionbatch WINDOW chain AS (PARTITION BY tenant_id ORDER BY number)
+) AS followed WHERE number - 1 <> before OR previous <> hash_before
+"""
+
+
+@invariant("iam.audit-chain")
+def audit_chain(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """A tenant's batches are numbered from 1 on without a gap, and each names the hash of the one before (IAM-7)."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BROKEN)
+        for tenant_id, number, gap, _ in cursor.fetchall():
+            yield f"{tenant_id} batch {number}", "has none before it" if gap else "does not continue the one before it"
+
+
+_CONFIRMATIONS = """
+SELECT c.id, c.state FROM iam_confirmation c JOIN iam_delegation g ON g.id = c.delegation_id
+LEFT JOIN iam_decision d ON d.id = c.decision_id
+WHERE (c.tenant_id, c.user_id, c.agent_id) <> (g.tenant_id, g.user_id, g.agent_id)
+    OR (c.state = 'used' AND NOT (c.decided_at <= c.used_at AND c.used_at < c.expires_at))
+    OR (d.id IS NOT NULL AND (d.outcome <> 'allow' OR d.delegation_id <> c.delegation_id
+        OR (d.tenant_id, d.action, d.resource_id) <> (c.tenant_id, c.action, c.resource_id)
+        OR d.context ->> 'confirmationId' IS DISTINCT FROM c.id))
+    -- An old entry may have been pruned: the batch that it was in still names it (IAM-7).
+    OR (c.decision_id <> '' AND d.id IS NULL AND c.decision_id NOT IN (
+        SELECT e ->> 0 FROM iam_decisionbatch, jsonb_array_elements(entries) AS e WHERE pruned_at IS NOT NULL))
+"""
+
+
+@invariant("iam.confirmations")
+def confirmations(_pools: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """A confirmation is its delegation's user's, and a used one was used in time, by a decision that allowed just what
+    was asked, and says so (IAM-6)."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CONFIRMATIONS)
+        for confirmation_id, state in cursor.fetchall():
+            yield confirmation_id, f"is {state}, with other people, times or another decision than that needs"

@@ -54,6 +54,10 @@ DECISION = linked("decision_id", "decision")
 ALL_STATES = sorted(states.VISIBLE) + sorted(states.DRAFT_STATES)
 
 
+def _kind_of_credential(row: Reservation) -> str:
+    return "session" if row.creator_agent_id else "key"
+
+
 def _devices_in_short(row: Reservation) -> Any:
     return unbroken(f"{row.nodes} × {row.count} {row.device_class}")
 
@@ -115,7 +119,9 @@ class ReservationAdmin(OperatedAdmin):
                     DEVICES,
                     PERIOD,
                     CREATOR,
+                    linked("creator_agent_id", "principal", "agent"),
                     DECISION,
+                    linked("confirmation_id", "confirmation"),
                     prettied("labels"),
                 ]
             },
@@ -192,8 +198,7 @@ class ReservationAdmin(OperatedAdmin):
                 "classes": ["collapse"],
                 "fields": [
                     "decided",
-                    linked("creator_agent_id", "principal", "agent"),
-                    linked("credential_id", "key", "credential"),
+                    linked("credential_id", _kind_of_credential, "credential"),
                     "idempotency_key",
                     column("cost", "estimated cost", _cost),
                     "attempts",

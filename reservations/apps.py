@@ -14,6 +14,7 @@ class ReservationsConfig(AppConfig):
         """Register what policies can say, what must hold and what is measured; models can be imported only now."""
         import_module("reservations.vocabulary").register_vocabulary()
         import_module("reservations.invariants")
+        import_module("reservations.confirmation_invariants")
         import_module("reservations.host_invariants")
         import_module("reservations.line_invariants")
         import_module("reservations.node_invariants")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from computeplatform.quantities import money
 from reservations.domain.charges import MIB_PER_GIB, MILLI
 from reservations.domain.states import BOOKED, RELEASED
 from reservations.models import Reservation
@@ -29,13 +30,6 @@ class Standing:
     def admitted_as(self) -> str | None:
         """The state that admission gave it."""
         return self.admitted["state"] if self.admitted else None
-
-
-def money(amount: Decimal) -> str:
-    """Decimal text, at least two places, no more than needed (QTA-3)."""
-    text = f"{amount:.4f}"
-    whole, _, places = text.partition(".")
-    return f"{whole}.{places.rstrip('0').ljust(2, '0')}"
 
 
 def reservation_json(row: Reservation) -> dict[str, Any]:
@@ -73,6 +67,28 @@ def reservation_json(row: Reservation) -> dict[str, Any]:
         "version": row.version,
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def request_json(row: Reservation) -> dict[str, Any]:
+    """The stored request in the words of create, with the priority in force: what a person confirms (IAM-6)."""
+    devices: dict[str, Any] = {"class": row.device_class, "count": row.count, "sharing": row.sharing}
+    if row.profile:
+        devices["profile"] = row.profile
+    asked: dict[str, Any] = {
+        "poolId": row.pool_id,
+        "devices": devices,
+        "nodes": row.nodes,
+        "binding": row.binding,
+        **_requested(row),
+        "resources": row.requested_resources,
+        "spot": row.spot,
+        "priority": row.priority,
+        "leaseSeconds": row.lease_seconds,
+        "name": row.name or None,
+        "labels": row.labels or None,
+        "maxCost": None if row.max_cost is None else money(row.max_cost),
+    }
+    return {key: value for key, value in asked.items() if value is not None}
 
 
 def resources_json(row: Reservation) -> dict[str, int | float]:

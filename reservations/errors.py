@@ -106,6 +106,17 @@ class OfferWithdrawn(InvalidState):
         super().__init__(details={"reason": "offer-withdrawn"})
 
 
+class ConfirmationRequired(Refusal):
+    """The person in whose name the agent acts must confirm this request first."""
+
+    code = "CONFIRMATION_REQUIRED"
+
+    def __init__(self, *, reservation_id: str = "", confirmation_id: str = "", expires_at: int = 0) -> None:
+        """Without ids where nothing was asked of anybody (a dry run)."""
+        asked = {"reservationId": reservation_id, "confirmationId": confirmation_id, "expiresAt": expires_at}
+        super().__init__(details=asked if confirmation_id else None)
+
+
 class MaxCostExceeded(Refusal):
     """The estimated cost is above maxCost (CRE-13)."""
 

@@ -9,6 +9,7 @@ from reservations.models import Reservation
 PLACED = "reservation.placed"
 PENDING = "reservation.pending"
 QUEUED = "reservation.queued"
+AWAITING_CONFIRMATION = "reservation.awaiting-confirmation"
 BINDING = "reservation.binding"
 ACTIVE = "reservation.active"
 EXTENDED = "reservation.extended"
@@ -21,6 +22,7 @@ NODE_LOST = "reservation.node-lost"
 DEVICE_UNHEALTHY = "reservation.device-unhealthy"
 
 OF_STATE = {
+    "awaiting-confirmation": AWAITING_CONFIRMATION,
     "placed": PLACED,
     "pending": PENDING,
     "binding": BINDING,

@@ -9,7 +9,7 @@ from django.db import connection
 from computeplatform.invariants import invariant
 from fleet.contracts import UNITS_PER_GRAIN, UNITS_PER_NODE, UNITS_PER_POSITION
 from reservations.domain.states import BOOKED, DRAFT_STATES, LIVE, TERMINAL
-from reservations.events import OF_MOVE, OF_STATE, PENDING, PLACED, QUEUED
+from reservations.events import AWAITING_CONFIRMATION, OF_MOVE, OF_STATE, PENDING, PLACED, QUEUED
 
 Found = Iterator[tuple[str, str]]
 Pools = Collection[str] | None
@@ -115,14 +115,16 @@ SELECT id, state FROM reservations_reservation
 WHERE (%(all)s OR pool_id = ANY(%(pools)s)) AND (
     (state = 'denied' AND outcome IS NULL) OR (state = ANY(%(live)s) AND outcome IS NULL)
     OR (state = 'draft' AND call_open_until IS NULL AND outcome IS NULL)
-    OR (state = ANY(%(live)s)) <> (due_at IS NOT NULL)
+    OR (state = 'awaiting-confirmation' AND outcome IS NULL)
+    OR (state = ANY(%(live)s) OR state = 'awaiting-confirmation') <> (due_at IS NOT NULL)
 )
 """
 
 
 @invariant("reservations.answered")
 def answered(pools: Pools) -> Found:
-    """What is past the draft, refused or resting has an answer; what lives is due some time, and nothing else is."""
+    """What is past the draft, refused, waiting or resting has an answer; what lives or waits for a person is due some
+    time, and nothing else is."""
     for reservation_id, state in _rows(_DRAFTS, _scope(pools)):
         yield reservation_id, f"is {state} without an answer, or its next look is not that of its state"
 
@@ -151,6 +153,10 @@ WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND (
     ((r.decided OR r.state NOT IN ('draft', 'denied', 'awaiting-confirmation')) AND d.outcome IS DISTINCT FROM 'allow')
     OR (r.state = 'denied' AND d.outcome IS DISTINCT FROM 'deny')
 )
+    -- An old entry may have been pruned: the batch that it was in still names it (IAM-7).
+    AND (d.id IS NOT NULL OR r.decision_id NOT IN (
+        SELECT e ->> 0 FROM iam_decisionbatch, jsonb_array_elements(entries) AS e WHERE pruned_at IS NOT NULL
+    ))
 """
 
 
@@ -165,25 +171,35 @@ def decided(pools: Pools) -> Found:
 _HISTORY = """
 SELECT r.id, r.state, r.version, h.count, h.first, h.last, h.latest FROM reservations_reservation r
 CROSS JOIN LATERAL (
-    SELECT count(*), (array_agg(e.type ORDER BY e.subject_version))[1] AS first, max(e.subject_version) AS latest,
-        (array_agg(e.type ORDER BY e.subject_version DESC))[1] AS last, count(DISTINCT e.subject_version) AS versions
+    SELECT count(*), max(e.subject_version) AS latest, count(DISTINCT e.subject_version) AS versions,
+        (array_agg(e.type ORDER BY e.subject_version) FILTER (WHERE e.type <> %(asked)s))[1] AS first,
+        (array_agg(e.type ORDER BY e.subject_version DESC))[1] AS last,
+        count(*) FILTER (WHERE e.type = %(asked)s) AS asked,
+        max(e.subject_version) FILTER (WHERE e.type = %(asked)s) AS asked_at,
+        min(e.subject_version) FILTER (WHERE e.type <> %(asked)s) AS admitted_at
     FROM computeplatform_event e
     WHERE e.subject_type = 'reservation' AND e.subject_id = r.id AND e.type = ANY(%(types)s)
         AND e.tenant_id = r.tenant_id
 ) AS h
-WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND CASE WHEN r.state = ANY(%(internal)s) THEN h.count > 0
-    ELSE replace(h.last, 'queued', 'pending') IS DISTINCT FROM 'reservation.' || r.state OR h.first <> ALL(%(first)s)
-        OR h.versions <> h.count OR h.latest > r.version END
+WHERE (%(all)s OR r.pool_id = ANY(%(pools)s)) AND (h.versions <> h.count OR h.latest > r.version
+    OR CASE WHEN r.state = ANY(%(internal)s)
+        THEN h.count > h.asked OR (r.state = 'awaiting-confirmation' AND h.asked = 0) OR r.version <> h.asked
+        ELSE replace(h.last, 'queued', 'pending') IS DISTINCT FROM 'reservation.' || r.state
+            OR h.first IS NULL OR h.first <> ALL(%(first)s) OR h.asked_at > h.admitted_at END)
 """
 
 
 @invariant("reservations.history")
 def history(pools: Pools) -> Found:
-    """The events of a reservation tell its way: admitted once, one event per move, the last one its state (CRE-17)."""
+    """The events of a reservation tell its way: admitted once, one event per move, the last one its state (CRE-17).
+
+    Before it was admitted it may have waited for confirmations, and nothing else is told of a draft.
+    """
     types = {
         "types": sorted([*OF_STATE.values(), *OF_MOVE.values()]),
         "internal": sorted(DRAFT_STATES),
         "first": [PLACED, PENDING, QUEUED],
+        "asked": AWAITING_CONFIRMATION,
     }
     for reservation_id, state, version, count, first, last, latest in _rows(_HISTORY, _scope(pools) | types):
         told = f"{count} events from {first} to {last} (version {latest})"

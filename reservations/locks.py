@@ -59,7 +59,7 @@ def _among(rows: QuerySet[Reservation], only: Collection[str] | None) -> QuerySe
 
 def claim_due(*, now: int, pool_id: str | None, woken: bool, only: str | None, limit: int) -> list[Reservation]:
     """What the reconciler has to look at, and nobody else looks at just now."""
-    rows = due_rows(now=now, pool_id=pool_id, woken=woken)
+    rows = due_rows(now=now, pool_id=pool_id, woken=woken).exclude(state=states.AWAITING_CONFIRMATION)
     if only is not None:
         rows = rows.filter(id=only)
     return claim_rows(rows, limit=limit, order=("due_at", "id"))
@@ -69,6 +69,12 @@ def due_rows(*, now: int, pool_id: str | None = None, woken: bool = False) -> Qu
     """Rows whose time has come, of one pool or of all; ``woken``: also what is binding (a node may have reported)."""
     rows = Reservation.objects.filter(Q(due_at__lte=now) | Q(state=states.BINDING) if woken else Q(due_at__lte=now))
     return rows if pool_id is None else rows.filter(pool_id=pool_id)
+
+
+def claim_awaiting(*, pool_id: str, now: int, limit: int) -> list[Reservation]:
+    """Drafts of the pool that wait for a confirmation and have to be looked at, and nobody else works on."""
+    rows = due_rows(now=now, pool_id=pool_id).filter(state=states.AWAITING_CONFIRMATION)
+    return claim_rows(rows, limit=limit, order=("due_at", "id"))
 
 
 def claim_pending(*, pool_id: str, limit: int, only: Collection[str] | None = None) -> list[Reservation]:
@@ -91,6 +97,18 @@ def claim_closed(*, pool_id: str, tenants: Collection[str] | None, limit: int) -
     if tenants is not None:
         rows = rows.filter(tenant_id__in=list(tenants))
     return claim_rows(rows, limit=limit, order=("id",))
+
+
+def claim_of_agents(*, pool_id: str, agents: Collection[str], limit: int) -> list[Reservation]:
+    """What lives of these agents in the pool, and nobody else works on."""
+    return claim_rows(live_of_agents(agents).filter(pool_id=pool_id), limit=limit, order=("id",))
+
+
+def live_of_agents(agents: Collection[str]) -> QuerySet[Reservation]:
+    """What these agents have reserved, by themselves or in somebody's name, and has not ended."""
+    # Said as the two partial indexes say it, so that they serve however many agents there are.
+    in_names = Q(creator_agent_id__in=list(agents)) & ~Q(creator_agent_id="")
+    return Reservation.objects.filter(Q(creator_id__in=list(agents)) | in_names, state__in=sorted(states.LIVE))
 
 
 def claim_held(pool_id: str) -> list[Reservation]:

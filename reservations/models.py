@@ -100,6 +100,8 @@ class Reservation(models.Model):
     context = models.JSONField(default=dict)
     decision_id = models.CharField(max_length=64, blank=True)
     decided = models.BooleanField(default=False)
+    # The confirmation that its draft waits or waited for (CRE-8).
+    confirmation_id = models.CharField(max_length=64, blank=True, db_default="", default="")
     # What the call is answered: ``{"reservation": …}`` or ``{"refusal": …}``.
     outcome = models.JSONField(null=True)
 
@@ -155,6 +157,15 @@ class Reservation(models.Model):
                 fields=["pool_id"],
                 name="reservation_disturbed",
                 condition=Q(disturbed_since__isnull=False),
+            ),
+            # What an agent has reserved, by itself or in somebody's name, and still lives (OPS-4).
+            models.Index(
+                fields=["creator_id"], name="reservation_live_of_creator", condition=Q(state__in=sorted(states.LIVE))
+            ),
+            models.Index(
+                fields=["creator_agent_id"],
+                name="reservation_live_of_agent",
+                condition=Q(state__in=sorted(states.LIVE)) & ~Q(creator_agent_id=""),
             ),
             # The few whose devices are held.
             models.Index(fields=["pool_id"], name="reservation_held", condition=Q(held_since__isnull=False)),

@@ -1,11 +1,10 @@
 """Reading reservations: always through the tenant, never by bare id."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q
 
 from computeplatform.api.calls import Resource
 from computeplatform.db.compiled import Compiled
@@ -23,7 +22,7 @@ from reservations.domain.lifecycle import pending_deadline
 from reservations.domain.progress import Progress, operation
 from reservations.domain.requests import HOUR, ReservationRequest, window_at
 from reservations.errors import ReservationNotFound
-from reservations.locks import BY_CALL, BY_RANK, due_rows, open_drafts, ranked
+from reservations.locks import BY_CALL, BY_RANK, due_rows, live_of_agents, open_drafts, ranked
 from reservations.models import Reservation
 
 # The tick row of the loop that retries what is pending; ``operation.nextTryAt`` is read from it.
@@ -57,7 +56,7 @@ def by_key(reservation_id: str) -> Reservation | None:
 
 def standing(row: Reservation) -> Standing:
     """What the row amounts to for a create call."""
-    if row.state == states.DRAFT:
+    if row.state in (states.DRAFT, states.AWAITING_CONFIRMATION):
         if row.call_open_until is not None:
             return Standing(row.id, waiting=True)
         return Standing(row.id, waiting=False, refusal=(row.outcome or {})["refusal"])
@@ -88,39 +87,6 @@ def any_state(*, tenant_id: str, reservation_id: str) -> Reservation:
     if row is None or row.state == states.DENIED:
         raise ReservationNotFound
     return row
-
-
-def page(
-    *,
-    tenant_id: str,
-    creator_id: str | None,
-    in_states: Collection[str],
-    pool_id: str | None,
-    after: tuple[int, str] | None,
-    limit: int,
-) -> list[Reservation]:
-    """Up to ``limit`` reservations of the tenant, newest first, those past the mark ``after`` (LST-1)."""
-    rows = Reservation.objects.filter(tenant_id=tenant_id).exclude(state__in=sorted(states.DRAFT_STATES))
-    if creator_id is not None:
-        rows = rows.filter(creator_id=creator_id)
-    if in_states:
-        rows = rows.filter(state__in=sorted(in_states))
-    if pool_id is not None:
-        rows = rows.filter(pool_id=pool_id)
-    if after is not None:
-        created_at, last_id = after
-        rows = rows.filter(Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=last_id))
-    return list(rows.order_by("-created_at", "-id")[:limit])
-
-
-def mark_of(*, tenant_id: str, reservation_id: str) -> tuple[int, str] | None:
-    """Where a reservation stands in the lists; None for one that no list shows."""
-    row = (
-        Reservation.objects.filter(tenant_id=tenant_id, id=reservation_id, state__in=states.VISIBLE)
-        .values_list("created_at", "id")
-        .first()
-    )
-    return (row[0], row[1]) if row else None
 
 
 def asked(row: Reservation) -> ReservationRequest:
@@ -279,6 +245,11 @@ def pools_with_pending() -> list[str]:
     return list(rows.order_by("pool_id").values_list("pool_id", flat=True).distinct())
 
 
+def pools_of_agents(agents: Collection[str]) -> list[str]:
+    """Pools in which something lives that these agents have reserved."""
+    return list(live_of_agents(agents).order_by("pool_id").values_list("pool_id", flat=True).distinct())
+
+
 def pools_with_queued(*, since: int, until: int) -> list[str]:
     """Pools in which something was queued in ``[since, until)`` and has not had its turn."""
     rows = Reservation.objects.filter(queued_at__gte=since, queued_at__lt=until)
@@ -314,3 +285,11 @@ def bookings_on_node(node_id: str, *, starts_at: int, ends_at: int | None) -> li
     with connection.cursor() as cursor:
         cursor.execute(_ON_NODE, values | {"from": starts_at, "until": ends_at})
         return [NodeBooking(row[0], row[1], int(row[2]), row[3], row[4]) for row in cursor.fetchall()]
+
+
+def named_decisions(tenant_id: str | None) -> Iterator[tuple[str, str]]:
+    """Reservations with the decision that each of them names, one by one; of all tenants if none is given."""
+    rows = Reservation.objects.exclude(decision_id="")
+    if tenant_id is not None:
+        rows = rows.filter(tenant_id=tenant_id)
+    yield from rows.values_list("id", "decision_id").iterator(1_000)

@@ -12,7 +12,8 @@ from computeplatform.wakes import clear_mark
 from reservations import queries
 from reservations.operations import displacing
 from reservations.operations.admission import admit_pool
-from reservations.operations.closing import cancel_closed, closed_pools
+from reservations.operations.closing import cancel_closed, closed_pools, end_of_agents, pools_with_ending_agents
+from reservations.operations.confirming import end_waits
 from reservations.operations.holding import pools_with_held, settle_held
 from reservations.operations.isolation import is_passing
 from reservations.operations.lifecycle import advance_due, postpone
@@ -98,6 +99,9 @@ def reconcile_tick() -> None:
         with in_line(f"reconcile:{pool_id}") as line:
             if line is not None:
                 _guarded(partial(_advance, pool_id, now=now), pool_id)
+    # After what has run out: that has ended by itself, and earlier.
+    for pool_id in pools_with_ending_agents():
+        _guarded(partial(end_of_agents, pool_id, now=now), pool_id)
     record_tick("reconcile", now=now)
 
 
@@ -110,6 +114,7 @@ def _displace(pool_ids: Iterable[str]) -> None:
 def _advance(pool_id: str, *, now: int, woken: bool = False) -> None:
     # What nodes have let go of comes first: somebody may wait for it.
     _guarded(partial(settle_held, pool_id=pool_id, now=now), pool_id)
+    _guarded(partial(end_waits, pool_id=pool_id, now=now), pool_id)
     for _ in range(MAX_PASSES):
         try:
             report = advance_due(now=now, pool_id=pool_id, woken=woken)

@@ -35,7 +35,10 @@ def register_vocabulary() -> None:
     """Called when Django starts."""
     register(
         "reservations",
-        resources=[ResourceType("compute-reservation", "Reservation", ATTRIBUTES, in_tenant=True)],
+        resources=[
+            # Without a gang everything is on one node.
+            ResourceType("compute-reservation", "Reservation", ATTRIBUTES, in_tenant=True, empty={"nodes": 1})
+        ],
         actions=[
             Action("compute:reservations:create", on=("Reservation",)),
             Action("compute:reservations:extend", on=("Reservation",)),

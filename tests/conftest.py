@@ -12,6 +12,7 @@ from pytest_django import DjangoDbBlocker
 from computeplatform.celery import app as celery_app  # noqa: F401
 from computeplatform.invariants import violations
 from tests.support.clock import Clock
+from tests.support.confirming import Asking, asking_agent
 from tests.support.world import Founded, World
 
 pytest_plugins = ["tests.clauses"]
@@ -27,6 +28,17 @@ def redis_client() -> redis.Redis:
 def _empty_redis(redis_client: redis.Redis) -> None:
     """No wake mark, rate limit or message of another test."""
     redis_client.flushdb()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """The test database, whose tables can be emptied: tests with transactions of their own end like that.
+
+    tests/iam/test_audit_append_only.py proves what is switched off here.
+    """
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        for table in ("iam_decision", "iam_decisionbatch", "iam_unsealeddecision"):
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER {table}_truncate")
 
 
 @pytest.fixture
@@ -49,6 +61,12 @@ def world(_founded: Founded, clock: Clock) -> Iterator[World]:
     """The platform, two tenants and their people. Whatever the test did, every invariant holds at its end."""
     yield World(_founded if _founded.stands() else Founded.now())
     assert violations() == []
+
+
+@pytest.fixture
+def asking(world: World) -> Asking:
+    """An agent of ann's that has to ask her."""
+    return asking_agent(world)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ __all__ = ["app"]
 
 # Where a step is called from, with the names under which it is looked up there.
 STEPS = {
+    "iam.operations.decisions": ("pass_gate",),
     "reservations.reconcilers": ("clear_mark", "place_waiting", "advance_due"),
     "reservations.operations.admission": ("decide_many", "decide_drafts", "charge_each", "admit_decided"),
     "reservations.operations.lifecycle": ("_start", "_activate", "end_rows"),

@@ -1,4 +1,4 @@
-"""What a method sees of a call, and the two ports through which the kernel reaches IAM."""
+"""What a method sees of a call, and the three ports through which the kernel reaches IAM."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ Attribute = str | int | bool | Decimal
 class Caller:
     """Who calls: the identity that counts and the credential it came with.
 
-    In a delegated session ``principal_id`` is the person and ``agent_id`` the agent beside it (``""`` otherwise).
+    In a delegated session ``principal_id`` is the person and ``agent_id`` the agent beside it, ``session_id`` the
+    session and ``key_id`` the key that assumed it (``""`` otherwise). ``requests_per_minute`` is what the key may at
+    most, if it says so (API-12).
     ``traits`` is what IAM read along with the credential (roles, scopes, the tenant's policy revision), so that the
     decision needs no further query; nobody else looks inside.
     """
@@ -28,12 +30,19 @@ class Caller:
     tenant_id: str
     agent_id: str = ""
     key_id: str = ""
+    session_id: str = ""
+    requests_per_minute: int | None = None
     traits: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     @property
     def identity(self) -> str:
         """What an idempotency key belongs to: an agent and its person are two (CRE-2)."""
         return f"{self.principal_id}/{self.agent_id}" if self.agent_id else self.principal_id
+
+    @property
+    def credential_id(self) -> str:
+        """What the call came with: a key, or a delegated session."""
+        return self.session_id or self.key_id
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,20 @@ class CallContext:
 
 
 @dataclass(frozen=True)
+class ConfirmationAsked:
+    """The confirmation that a refused call waits for; without an id where none was to be opened (a dry run)."""
+
+    id: str = ""
+    expires_at: int = 0
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """IAM's answer. The caller learns ``allowed`` and nothing else."""
+    """IAM's answer. The caller learns ``allowed`` and, where that is all that is missing, the confirmation (CRE-8)."""
 
     allowed: bool
     decision_id: str = ""
+    confirmation: ConfirmationAsked | None = None
 
 
 class AuthenticatePort(Protocol):
@@ -91,6 +109,17 @@ class DecidePort(Protocol):
     ) -> Verdict: ...
 
 
+class ScreenPort(Protocol):
+    """Refuse what needs no look at any object: a foreign tenant, what a delegated session never may (IAM-5).
+
+    Raises AccessDenied, after the denial is recorded.
+    """
+
+    def __call__(
+        self, caller: Caller, action: str, *, resource_type: str, tenant_id: str, context: CallContext
+    ) -> None: ...
+
+
 def authenticate_port() -> AuthenticatePort:
     """The function that settings name as ``authenticate``."""
     return import_string(settings.COMPUTE_PORTS["authenticate"])  # type: ignore[no-any-return]
@@ -99,6 +128,11 @@ def authenticate_port() -> AuthenticatePort:
 def decide_port() -> DecidePort:
     """The function that settings name as ``decide``."""
     return import_string(settings.COMPUTE_PORTS["decide"])  # type: ignore[no-any-return]
+
+
+def screen_port() -> ScreenPort:
+    """The function that settings name as ``screen``."""
+    return import_string(settings.COMPUTE_PORTS["screen"])  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

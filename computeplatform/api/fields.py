@@ -22,8 +22,9 @@ class Text(serializers.CharField):
     default_error_messages = {"invalid": "must be a string"}
 
     def __init__(self, *, pattern: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("min_length", 1)
-        super().__init__(trim_whitespace=False, allow_blank=kwargs["min_length"] == 0, **kwargs)
+        least = kwargs.pop("min_length", 1)
+        # A least length of 0 bounds nothing; said in the document, it would make "" exclude itself.
+        super().__init__(trim_whitespace=False, allow_blank=least == 0, min_length=least or None, **kwargs)
         if pattern:
             words = "must match " + pattern.replace(r"\Z", "$")
             self.validators.append(RegexValidator(pattern, message=words))

@@ -86,6 +86,11 @@ class Method:
         return (inspect.getdoc(self.handler) or "").replace("``", "`")
 
     @property
+    def resource_type(self) -> str:
+        """What the call itself is decided on, without the items of a list."""
+        return self.resource.partition(" ")[0]
+
+    @property
     def authorization(self) -> str:
         """``action @ resource`` for the index."""
         return f"{self.action} @ {self.resource}" if self.action else "none"

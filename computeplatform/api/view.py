@@ -1,4 +1,4 @@
-"""One DRF view serves every method: authenticate, parse, check the tenant, load, decide, call the handler."""
+"""One DRF view serves every method: authenticate, parse, screen, load, decide, call the handler."""
 
 import time
 from dataclasses import replace
@@ -12,13 +12,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from computeplatform.api.authentication import BearerAuthentication, SignedIn
-from computeplatform.api.calls import Call, CallContext
+from computeplatform.api.calls import Call, CallContext, screen_port
 from computeplatform.api.envelope import request_id_of
 from computeplatform.api.fields import read_input
 from computeplatform.api.idempotency import answer_once
 from computeplatform.api.methods import Answer, Method
 from computeplatform.api.parsers import StrictJSONParser
-from computeplatform.errors import AccessDenied, UnsupportedMediaType
+from computeplatform.api.throttling import CallLimits
+from computeplatform.errors import UnsupportedMediaType
 from computeplatform.metrics import CALL_SECONDS, CALLS
 from computeplatform.parking import WAIT_HEADER, Park, resume_of, wait_briefly
 
@@ -41,6 +42,7 @@ class MethodView(APIView):
 
     authentication_classes = (BearerAuthentication,)
     permission_classes = ()
+    throttle_classes = (CallLimits,)
     parser_classes = (StrictJSONParser,)
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = AlwaysJSON
@@ -77,11 +79,12 @@ class MethodView(APIView):
         signed_in = cast("SignedIn", request.auth)
         caller = signed_in.caller
         tenant_id = data.get("tenantId", caller.tenant_id)
-        if tenant_id != caller.tenant_id:
-            raise AccessDenied
         context = CallContext(
             time=signed_in.now, source_ip=request.META.get("REMOTE_ADDR"), request_id=request_id_of(request)
         )
+        if action := self.method.action:
+            kind = self.method.resource_type
+            screen_port()(caller, action, resource_type=kind, tenant_id=tenant_id, context=context)
         return Call(caller, tenant_id, context, signed_in.now, resume_of(request.META))
 
     def _answer_soon(self, call: Call, data: dict[str, Any]) -> Answer:

@@ -15,6 +15,8 @@ STATES = {
     "active": "bold green",
     "released": "magenta",
     "cancelled": "magenta",
+    "awaiting-confirmation": "yellow",
+    "approved": "bold green",
 }
 
 

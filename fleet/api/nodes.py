@@ -1,12 +1,14 @@
 """``nodes/register``, ``list``, ``get``, ``cordon``, ``uncordon``, ``drain``, ``remove``, ``assign`` (NOD-1, NOD-4)."""
 
-from computeplatform.api.calls import Call
+from computeplatform.api.calls import Call, Resource
 from computeplatform.api.fields import Creating, Id, Input, Items, Name, Page, Shape, Text, Whole
 from computeplatform.api.methods import Answer, Data, Replay, method
 from fleet import queries
 from fleet.api.resources import load_fleet, load_node_of_fleet
 from fleet.api.shapes import Labels, NodeShape, node_json
+from fleet.contracts import FLEET
 from fleet.operations import nodes as operations
+from iam.operations.decisions import refuse_barred
 
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"
 READ = "compute:fleet:read"
@@ -58,6 +60,13 @@ def _stored(node_id: str) -> Answer:
     return {"node": node_json(queries.node(node_id))}
 
 
+def _load_for_register(call: Call, data: Data) -> tuple[Resource, None]:
+    if call.caller.agent_id:
+        # The key of the node's software would outlive the session (IAM-5).
+        refuse_barred(call.caller, ADMIN, FLEET, context=call.context, reason="session-rule")
+    return load_fleet(call, data)
+
+
 @method(
     "nodes/register",
     kind="mutation",
@@ -65,7 +74,7 @@ def _stored(node_id: str) -> Answer:
     resource="compute-fleet",
     input=RegisterInput,
     output=RegisterAnswer,
-    load=load_fleet,
+    load=_load_for_register,
     codes=("INVALID_STATE",),
     replay=Replay(lambda answer: str(answer["node"]["id"]), lambda _, node_id: _stored(node_id)),
 )
@@ -75,7 +84,8 @@ def register(call: Call, data: Data, _: None) -> Answer:
     `token` is the software's credential, good for `nodes/sync` of this node alone; it is shown in the first answer and
     never again, not even to a repetition with the same `idempotencyKey`. The node is `registered` until its first
     applied sync, and takes nothing before that. It holds up to `positions` GPUs, and its span of units is its own for
-    ever (NOD-4). A name in use is CONFLICT, an archived pool INVALID_STATE. Emits `node.registered`.
+    ever (NOD-4). A name in use is CONFLICT, an archived pool INVALID_STATE. Emits `node.registered`. A
+    delegated session is ACCESS_DENIED: it makes no key and no principal, whatever permits say (IAM-5).
     """
     node_id, token = operations.register_node(
         name=data["name"],

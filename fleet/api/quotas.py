@@ -1,16 +1,19 @@
 """``quotas/list`` and ``quotas/set``: served here, because they need to know whose pool it is (DESIGN §2)."""
 
-from computeplatform.api.calls import Call
+from computeplatform.api.calls import Call, Resource
 from computeplatform.api.fields import Id, Input, Items, Shape, Text, Whole
 from computeplatform.api.methods import Answer, Data, method
-from computeplatform.errors import AccessDenied, InvalidInput
+from computeplatform.errors import InvalidInput
 from fleet import queries
 from fleet.api.resources import load_pool, load_pool_for_tenant
 from fleet.api.shapes import RESOURCE, QuotaShape, quota_json
 from fleet.contracts import PoolView
 from fleet.domain.pools import quota_resources
+from iam.operations.decisions import refuse_barred
 from quotas.operations.limits import set_max
 from quotas.queries import quotas_of
+
+READ = "compute:quotas:read"
 
 
 class ListInput(Input):
@@ -34,13 +37,20 @@ class SetAnswer(Shape):
     quota = QuotaShape()
 
 
+def _load_for_list(call: Call, data: Data) -> tuple[Resource, PoolView | None]:
+    resource, pool = load_pool_for_tenant(call, data)
+    if pool and pool.tenant_id != call.tenant_id and data.get("ofTenantId", call.tenant_id) != call.tenant_id:
+        refuse_barred(call.caller, READ, resource, context=call.context, reason="no-permit")
+    return resource, pool
+
+
 @method(
     "quotas/list",
     kind="read",
-    action="compute:quotas:read",
+    action=READ,
     input=ListInput,
     output=ListAnswer,
-    load=load_pool_for_tenant,
+    load=_load_for_list,
 )
 def list_(call: Call, data: Data, pool: PoolView | None) -> Answer:
     """What a tenant may use and uses, per pool and resource, ordered by pool and resource (QTA-1, QTA-2).
@@ -52,8 +62,6 @@ def list_(call: Call, data: Data, pool: PoolView | None) -> Answer:
     of_tenant = data.get("ofTenantId", call.tenant_id)
     pool_ids = [pool.id] if pool else None
     if of_tenant != call.tenant_id:
-        if pool is not None and pool.tenant_id != call.tenant_id:
-            raise AccessDenied
         pool_ids = pool_ids or queries.owned_pool_ids(tenant_id=call.tenant_id)
     rows = quotas_of(tenant_id=of_tenant, pool_ids=pool_ids)
     return {"quotas": [quota_json(row) for row in rows]}

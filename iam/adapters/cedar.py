@@ -16,6 +16,9 @@ import cedarpy
 from iam.catalogue import NAMESPACE, schema_text
 from iam.domain.entities import Question
 
+# Characters; parsing them takes about 5 ms.
+_LONG = 65_536
+
 _POLICY = re.compile(r"policy(\d+)")
 
 
@@ -46,8 +49,12 @@ def _schema(text: str) -> cedarpy.Schema:
 
 
 def compile_policies(text: str) -> cedarpy.PolicySet:
-    """The text, parsed once. Raises ValueError for text that does not parse."""
-    return cedarpy.PolicySet.from_str(text)
+    """The text, parsed once. Raises ValueError for text that does not parse.
+
+    A long text is parsed without the GIL, so that other threads go on; to get it back costs about 5 ms, more than a
+    short text takes.
+    """
+    return cedarpy.PolicySet.from_str(text, release_gil=len(text) > _LONG)
 
 
 def parse_fault(text: str) -> str | None:

@@ -1,5 +1,15 @@
 """The methods of identity and access. Importing this package declares them."""
 
-from iam.api import keys, policies, principals, session, tenants
+from iam.api import agents, confirmations, decisions, delegations, keys, policies, principals, session, tenants
 
-__all__ = ["keys", "policies", "principals", "session", "tenants"]
+__all__ = [
+    "agents",
+    "confirmations",
+    "decisions",
+    "delegations",
+    "keys",
+    "policies",
+    "principals",
+    "session",
+    "tenants",
+]

@@ -106,13 +106,15 @@ def _created(call: Call, key_id: str) -> Answer:
     return {"key": key_answer(queries.get_key(call.tenant_id, key_id, now=call.now))}
 
 
-def _rotated(call: Call, key_id: str) -> Answer:
-    previous = queries.replaced_key(call.tenant_id, key_id, now=call.now)
+def _rotated(call: Call, stored: str) -> Answer:
+    # The old key is remembered too: rotated once more since, it names another one in its place. The release before
+    # remembered the new one alone.
+    key_id, _, old_id = stored.partition(" ")
+    if old_id:
+        previous = queries.get_key(call.tenant_id, old_id, now=call.now)
+    else:
+        previous = queries.replaced_key(call.tenant_id, key_id, now=call.now)
     return {**_created(call, key_id), "previous": key_answer(previous)}
-
-
-def _key_id(answer: Answer) -> str:
-    return str(answer["key"]["id"])
 
 
 @method(
@@ -124,7 +126,7 @@ def _key_id(answer: Answer) -> str:
     output=CreateOutput,
     load=_load_for_create,
     codes=("INVALID_STATE",),
-    replay=Replay(stored_id=_key_id, answer=_created),
+    replay=Replay(stored_id=lambda answer: str(answer["key"]["id"]), answer=_created),
     service="iam",
     module="iam",
 )
@@ -163,7 +165,10 @@ def create(call: Call, data: dict[str, Any], loaded: tuple[PrincipalInfo, list[s
     module="iam",
 )
 def get(_call: Call, _data: dict[str, Any], loaded: KeyInfo) -> Answer:
-    """One key, without its secret. Owners may read their own; `lastUsedAt` is to the minute."""
+    """One key, without its secret. Owners may read their own, sponsors those of their agents.
+
+    `lastUsedAt` is to the minute; what a session does that the key assumed does not count.
+    """
     return {"key": key_answer(loaded)}
 
 
@@ -179,7 +184,8 @@ def get(_call: Call, _data: dict[str, Any], loaded: KeyInfo) -> Answer:
     module="iam",
 )
 def list_(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
-    """Keys, newest first: of the tenant, or with `principalId` of one principal, which may list its own.
+    """Keys, newest first: of the tenant, or with `principalId` of one principal, which may list its own, as may the
+    sponsor of an agent.
 
     `status: expired` are those that ended by time. `cursor` is the id of the last key seen; an unknown one is
     INVALID_INPUT, an unknown `principalId` NOT_FOUND.
@@ -207,7 +213,10 @@ def list_(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
     module="iam",
 )
 def revoke(call: Call, data: dict[str, Any], loaded: KeyInfo) -> Answer:
-    """End a key: its next call is UNAUTHENTICATED, in every process (IAM-1). Repeated: unchanged."""
+    """End a key: its next call is UNAUTHENTICATED, in every process (IAM-1). Repeated: unchanged.
+
+    So is the next call of every delegated session that the key assumed (IAM-5).
+    """
     revoked = operations.revoke_key(
         tenant_id=call.tenant_id,
         key_id=loaded.id,
@@ -227,7 +236,7 @@ def revoke(call: Call, data: dict[str, Any], loaded: KeyInfo) -> Answer:
     output=RotateOutput,
     load=_load_for_rotate,
     codes=("INVALID_STATE",),
-    replay=Replay(stored_id=_key_id, answer=_rotated),
+    replay=Replay(lambda answer: f"{answer['key']['id']} {answer['previous']['id']}", _rotated),
     service="iam",
     module="iam",
 )
@@ -235,8 +244,9 @@ def rotate(call: Call, data: dict[str, Any], loaded: KeyInfo) -> Answer:
     """Replace a key without a gap: a new one with the same principal, name, scopes and limit (IAM-8).
 
     The old one (`previous`) ends at the earlier of its own end and now + `overlapSeconds`, 0-604800 (3600). The new one
-    lives for `expiresInSeconds`, 1-31536000 (7776000), whatever the old one had. A key that is revoked or expired, or
-    of a suspended principal: INVALID_STATE. A key wider than the caller's own: ACCESS_DENIED (IAM-1).
+    lives for `expiresInSeconds`, 1-31536000 (7776000), whatever the old one had. Delegated sessions that the old one
+    assumed end with it. A key that is revoked or expired, or of a suspended principal: INVALID_STATE. A key wider than
+    the caller's own: ACCESS_DENIED (IAM-1).
     """
     minted, previous = operations.rotate_key(
         tenant_id=call.tenant_id,

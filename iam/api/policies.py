@@ -6,7 +6,17 @@ from computeplatform.api.calls import Call, Resource
 from computeplatform.api.fields import Flag, Input, Instant, Items, OneOf, Page, Shape, Text, Whole
 from computeplatform.api.methods import Answer, method
 from iam.adapters.validation import check_text
-from iam.api.shapes import IamId, Slug, about, about_tenant, page_answer, without_empty
+from iam.api.shapes import (
+    IamId,
+    PrincipalReference,
+    ResourceReference,
+    Slug,
+    StatementReference,
+    about,
+    about_tenant,
+    page_answer,
+    without_empty,
+)
 from iam.contracts import PolicyInfo
 from iam.domain.scanner import MAX_BYTES, Scanned
 from iam.errors import PolicyRefused
@@ -44,7 +54,7 @@ class DeleteInput(Input):
 
 
 class ValidateInput(Input):
-    text = PolicyText()
+    text = Text(min_length=0, help_text="Also one that is too long, or empty: that is an answer.")
 
 
 class TestInput(Input):
@@ -108,22 +118,6 @@ class ValidateOutput(Shape):
     statements = Items(child=StatementShape())
 
 
-class ReferenceShape(Shape):
-    policy = Text(help_text="`builtin` for the built-in ones, `(text)` for a text that was given without a name.")
-    version = Whole(required=False)
-    statement = Text()
-
-
-class PrincipalReference(Shape):
-    id = IamId()
-    kind = OneOf(choices=["user", "service", "agent"])
-
-
-class ResourceReference(Shape):
-    type = Text()
-    id = Text()
-
-
 class ChangedShape(Shape):
     decisionId = IamId()
     at = Instant()
@@ -133,7 +127,7 @@ class ChangedShape(Shape):
     resource = ResourceReference()
     before = OneOf(choices=["allow", "deny"])
     after = OneOf(choices=["allow", "deny"])
-    policies = Items(child=ReferenceShape())
+    policies = Items(child=StatementReference())
 
 
 class TestOutput(Shape):
@@ -193,8 +187,10 @@ def put(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
     is INVALID_INPUT. The text is validated against the schema: every fault is in `details.issues` with `line`,
     `column` and, where there is one, `statement` (IAM-2). This is looked at after the caller's permission. `version`
     is the one that was read, 0 for "must not exist"; a stale one is CONFLICT. The same text stores no new version.
-    More than 1,000 policies: INVALID_STATE `too-many-policies`. `warnings` refuse nothing: names of what does not
-    exist, permits to everybody, rights that amount to all rights.
+    More than 1,000 policies: INVALID_STATE `too-many-policies`. All of a tenant's policies together have at most
+    100,000 words (names, literals and signs; a usual statement has 50) and 2 MiB, since every decision reads them all;
+    more is INVALID_STATE `policies-too-big` with `unit`, `size` and `max`. `warnings` refuse nothing: names of what
+    does not exist, permits to everybody, rights that amount to all rights, a forbid that nobody could take back.
     """
     policy, scanned = operations.put_policy(
         tenant_id=call.tenant_id,
@@ -303,9 +299,11 @@ def test(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
     """Decide the last recorded decisions again as if `text` were in force under `name`; nothing is stored or recorded.
 
     `last` 1-1000 (100). Without `name` the text stands beside all policies in force. Each decision is made for the
-    principal as it was then, with its roles, groups, attributes and context; the other policies are today's. What a
-    ceiling refused stays refused. `changed` has those with another outcome. Bad text is INVALID_INPUT, as in
-    `policies/put`.
+    principal as it was then, with its roles, groups, attributes and context, in a delegated session as in one; the
+    other policies are today's. What a ceiling, the rule for sessions or a missing confirmation refused stays refused.
+    `changed` has those with another outcome. `examined` is less than `last` where there are fewer, and in a tenant with
+    more than 20,000 words of policy text (20,000,000 by the number of words). Bad text is INVALID_INPUT, as in
+    `policies/put`. One at a time in a tenant: RATE_LIMITED with `details.reason` `busy`.
     """
     scanned, issues = check_text(data["text"])
     if issues:

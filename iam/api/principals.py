@@ -172,7 +172,7 @@ def update(call: Call, data: dict[str, Any], loaded: PrincipalInfo) -> Answer:
     What is not given stays. `version` is the one that was read; a stale one is CONFLICT. The last active
     `tenant-admin` of a tenant keeps that role: INVALID_STATE with `details.reason: last-admin` (agents do not count:
     they depend on a sponsor). `boundary` of a principal that is no agent is INVALID_INPUT. The change bites at the
-    principal's next call (IAM-1).
+    principal's next call (IAM-1), and in sessions that are open: a narrower boundary narrows them too.
     """
     changed = operations.update_principal(
         tenant_id=call.tenant_id,
@@ -203,7 +203,9 @@ def update(call: Call, data: dict[str, Any], loaded: PrincipalInfo) -> Answer:
 def suspend(call: Call, data: dict[str, Any], loaded: PrincipalInfo) -> Answer:
     """Stop a user or a service: from its next call on its keys are UNAUTHENTICATED (API-2). Repeated: unchanged.
 
-    The last active `tenant-admin` stays: INVALID_STATE `last-admin`. An agent: INVALID_STATE `use-agents`.
+    So are delegated sessions in a user's name, for good, and the keys and sessions of agents whose sponsor the user is,
+    until the user is resumed (IAM-5). The last active `tenant-admin` stays: INVALID_STATE `last-admin`. An agent:
+    INVALID_STATE `use-agents`.
     """
     done = operations.suspend_principal(
         tenant_id=call.tenant_id,

@@ -6,7 +6,7 @@ from computeplatform.api.calls import Call
 from computeplatform.api.fields import Instant, Items, OneOf, Shape, Text
 from computeplatform.api.methods import Answer, method
 from iam.api.shapes import IamId, Label, Slug
-from iam.contracts import PLATFORM_ROLES
+from iam.contracts import PLATFORM_ROLES, Subject
 from iam.queries.credentials import subject_of
 
 
@@ -62,9 +62,20 @@ def whoami(call: Call, _data: dict[str, Any], _loaded: None) -> Answer:
     """Who the credential makes the caller: principal, tenant, scopes (`["*"]` for an unscoped key), expiry (IAM-8).
 
     Any valid credential may ask; nothing is decided. In a delegated session `principal` is the user, beside the
-    `agent`.
+    `agent`; `scopes` are the session's, and `expiresAt` is the end of session, delegation or key, whichever comes
+    first.
     """
     subject = subject_of(call.caller)
+    return {**_person(subject), **_credential(subject)}
+
+
+def _person(subject: Subject) -> Answer:
+    agent = {
+        "id": subject.agent_id,
+        "name": subject.agent_name,
+        "sponsorId": subject.sponsor_id,
+        "delegationId": subject.delegation_id,
+    }
     return {
         "principal": {
             "id": subject.principal_id,
@@ -74,7 +85,16 @@ def whoami(call: Call, _data: dict[str, Any], _loaded: None) -> Answer:
             "groups": list(subject.groups),
         },
         "tenant": {"id": subject.tenant_id, "name": subject.tenant_name},
-        "scopes": list(subject.scopes),
-        "expiresAt": subject.key_expires_at,
-        "credential": {"kind": "api-key", "id": subject.key_id},
+    } | ({"agent": agent} if subject.delegated else {})
+
+
+def _credential(subject: Subject) -> Answer:
+    if subject.delegated:
+        scopes, kind, identifier = subject.session_scopes, "delegated-session", subject.session_id
+    else:
+        scopes, kind, identifier = subject.scopes, "api-key", subject.key_id
+    return {
+        "scopes": list(scopes),
+        "expiresAt": subject.expires_at,
+        "credential": {"kind": kind, "id": identifier},
     }

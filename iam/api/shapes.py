@@ -128,6 +128,28 @@ class KeyShape(Shape):
     replacedBy = IamId(required=False)
 
 
+class PrincipalReference(Shape):
+    """Who it was, in a decision."""
+
+    id = IamId()
+    kind = OneOf(choices=["user", "service", "agent"])
+
+
+class ResourceReference(Shape):
+    """What it is about, as decisions name it; without an id where none was looked up."""
+
+    type = Text()
+    id = Text(min_length=0)
+
+
+class StatementReference(Shape):
+    """A statement of a policy that decided."""
+
+    policy = Text(help_text="`builtin` for the built-in ones, `(text)` for a tried text that was given without a name.")
+    version = Whole(required=False)
+    statement = Text()
+
+
 def without_empty(answer: Answer, *names: str) -> Answer:
     """The answer without those of the named members that have no value: absent, not null."""
     return {k: v for k, v in answer.items() if k not in names or (v is not None and v != "")}

@@ -109,7 +109,8 @@ def create(call: Call, data: dict[str, Any], _loaded: None) -> Answer:
 
     `admin {name}` also makes its first user, a `tenant-admin`, with an unscoped key of 90 days whose `token` is in this
     answer alone: nobody of the platform could make one later, since a tenant is administered from inside. That key
-    being unscoped, a caller with a scoped one is ACCESS_DENIED (IAM-1). An `id` that is taken: CONFLICT.
+    being unscoped, a caller with a scoped one is ACCESS_DENIED (IAM-1), and so is a delegated session (IAM-5). An `id`
+    that is taken: CONFLICT.
     """
     tenant = operations.create_tenant(tenant_id=data["id"], name=data["name"], by=call.actor, now=call.now)
     answer: Answer = {"tenant": tenant_answer(tenant)}

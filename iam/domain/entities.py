@@ -1,22 +1,25 @@
 """From what is known of a call to the entities that policies speak about (IAM-API §5)."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from iam.catalogue import BOOL, DECIMAL, LONG, NAMESPACE, STRING, Action, Kind, ResourceType
+from iam.catalogue import BOOL, DECIMAL, LONG, NAMESPACE, STRING, Action, Attribute, Kind, ResourceType
 from iam.contracts import Subject
 
-Attribute = str | int | bool | Decimal
 Json = dict[str, Any]
 
 _TYPES: Mapping[Kind, type] = {STRING: str, LONG: int, BOOL: bool, DECIMAL: Decimal}
 _ENTITY_OF_KIND = {"user": "User", "service": "Service", "agent": "Agent"}
 _MAX_LONG = 2**63 - 1
 _PLACES = 4
+_DECIMAL = re.compile(r"^-?[0-9]{1,15}(\.[0-9]{1,4})?\Z")
+_WORDS: Mapping[Kind, str] = {STRING: "a string", LONG: "a whole number", BOOL: "true or false"}
+MAX_TEXT = 300
 
 
 class Misfit(Exception):
@@ -128,11 +131,37 @@ def question(
     return Question(principal["uid"], action.name, resource["uid"], context, (principal, resource))
 
 
+def context_json(*, time: int, source_ip: str | None, agent_id: str) -> Json:
+    """The context as the audit log stores it and as answers show it: time as epoch milliseconds."""
+    context: Json = {"delegated": bool(agent_id), "agentId": agent_id, "time": time}
+    address = readable_ip(source_ip)
+    return context | ({"sourceIp": address} if address else {})
+
+
 def attributes_json(attributes: Mapping[str, Attribute]) -> Json:
-    """Attributes as the audit log stores them: a decimal as text."""
-    return {name: str(value) if isinstance(value, Decimal) else value for name, value in attributes.items()}
+    """Attributes as the audit log stores them: a decimal as text, without an exponent."""
+    return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in attributes.items()}
 
 
 def attributes_of_json(kind: ResourceType, stored: Mapping[str, Any]) -> dict[str, Attribute]:
-    """Attributes as they were before ``attributes_json``."""
-    return {name: Decimal(value) if kind.attributes.get(name) == DECIMAL else value for name, value in stored.items()}
+    """Attributes as they were before ``attributes_json``, as the type has them today.
+
+    What it has come to have since is empty, what it no longer has is left out.
+    """
+    decimals = {name for name, of in kind.attributes.items() if of == DECIMAL}
+    return kind.completed({name: Decimal(value) if name in decimals else value for name, value in stored.items()})
+
+
+def attribute_of_wire(kind: Kind, value: Any) -> Attribute:
+    """An attribute as a caller writes it; raises Misfit, in words for the caller."""
+    if kind == DECIMAL:
+        if not isinstance(value, str) or not _DECIMAL.match(value):
+            raise Misfit(f'must be decimal text with at most {_PLACES} places, such as "17.60"')
+        decimal_text("it", Decimal(value))
+        return Decimal(value)
+    # A Boolean is an integer to Python and none here.
+    if not isinstance(value, str | int) or type(value) is not _TYPES[kind]:
+        raise Misfit(f"must be {_WORDS[kind]}")
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        raise Misfit(f"must have at most {MAX_TEXT} characters")
+    return value

@@ -14,14 +14,22 @@ Body = dict[str, Any]
 
 # Each of these lets its holder give themselves any other right of the tenant.
 ESCALATING = ("iam:principals:update", "iam:keys:create", "iam:policies:put")
+# Without both of these nobody of the tenant can take a policy back.
+_WAY_BACK = ("iam:policies:put", "iam:policies:delete")
 
 
 def walk(node: Any, operator: str) -> Iterator[Any]:
-    """Every operand of an operator in the engine's JSON form, in no particular order."""
+    """Every operand of an operator in the engine's JSON form, in no particular order.
+
+    The members of a record are named by whoever wrote it, perhaps as operators are.
+    """
     left = [node]
     while left:
         present = left.pop()
         if isinstance(present, dict):
+            if isinstance(record := present.get("Record"), dict):
+                left.extend(record.values())
+                continue
             if operator in present:
                 yield present[operator]
             left.extend(present.values())
@@ -61,6 +69,17 @@ def rights_given_away(body: Body) -> list[str]:
     # Keys for one's own agents are no escalation: such a condition looks at whom the call is about.
     about = any(member.get("attr") in ("subjectId", "sponsorId") for member in walk(body["conditions"], "."))
     return [action for action in ESCALATING if permits(named, action) and not (about and action == "iam:keys:create")]
+
+
+def shuts_everybody_out(body: Body) -> bool:
+    """A forbid without conditions that takes the changing of policies from all administrators, itself included."""
+    scope, resource = body["principal"], body["resource"]
+    admins = scope["op"] == "in" and _pair(scope["entity"]) == ("Role", TENANT_ADMIN)
+    elsewhere = resource["op"] != "All" and _type(resource) != "IamTenant"
+    if body["effect"] != "forbid" or body["conditions"] or elsewhere or not (admins or scope["op"] == "All"):
+        return False
+    named = set(_action_patterns(body["action"]))
+    return all(permits(named, action) for action in _WAY_BACK)
 
 
 def _action_patterns(scope: Body) -> Iterator[str]:

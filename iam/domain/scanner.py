@@ -73,6 +73,11 @@ class Scanned:
     statements: tuple[Statement, ...]
     issues: tuple[TextIssue, ...]
 
+    @property
+    def size(self) -> int:
+        """How many words the text has: what it costs to keep it parsed and to evaluate it."""
+        return sum(len(statement.words) for statement in self.statements)
+
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of a character, both counted from 1."""
         return _place(self.text, offset)

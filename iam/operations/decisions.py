@@ -1,96 +1,61 @@
-"""Decisions: policies, then ceilings, and the entry in the audit log (IAM-1, IAM-7; IAM-API §4, §9)."""
+"""Decisions: asked, recorded in the audit log, and where a call is refused for what policies do not see, refused there
+(IAM-1, IAM-6, IAM-7; IAM-API §4, §9)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, NoReturn
 
-import structlog
 from prometheus_client import Counter
 
-from computeplatform.api.calls import CallContext, Caller, Resource, Verdict
+from computeplatform.api.calls import CallContext, Caller, ConfirmationAsked, Resource, Verdict
 from computeplatform.errors import AccessDenied
 from computeplatform.ids import new_id
-from iam.adapters import cedar
-from iam.catalogue import actions_by_name, resources_by_name
-from iam.contracts import PolicyInfo, Subject
-from iam.domain import builtin, entities, patterns
+from iam.catalogue import actions_by_name
+from iam.contracts import Gate, Subject
+from iam.domain import entities
+from iam.domain.audit import digest_of
+from iam.domain.ceilings import breaks_session_rule
+from iam.domain.patterns import covers, permits
 from iam.models import Decision
+from iam.operations.confirmations import pass_gate
 from iam.queries.credentials import subject_of
-from iam.queries.policies import current_policies
-
-log = structlog.get_logger(__name__)
+from iam.queries.judging import ISOLATION, Judgement, judge_live
 
 DECISIONS = Counter("iam_decisions", "Decisions on calls, recorded or only counted", ["action", "outcome"])
 
-# Compiled tenants kept in one process. A tenant's policies are at most 16 MiB of text, usually a few KiB.
-_KEPT_TENANTS = 256
-
-Reference = Mapping[str, Any]
+# Why a call is refused that policies and ceilings would permit.
+Bar = Literal["key-scope", "no-permit", "session-rule", "confirmation-refused"]
 
 
 @dataclass(frozen=True)
 class Question:
-    """One decision to be made for a call. ``note`` stands in its entry beside the circumstances; it decides nothing."""
+    """One decision to be made for a call. ``note`` stands in its entry beside the circumstances; it decides nothing.
+
+    ``gate`` is what a person may want to confirm about it (IAM-6).
+    """
 
     caller: Caller
     action: str
     resource: Resource
     context: CallContext
     note: Mapping[str, Any] = field(default_factory=dict)
+    gate: Gate | None = None
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """The outcome with its reason (IAM-API §9), the determining statements, and what went wrong."""
+class Decided:
+    """A question with what came of it, as its entry will say."""
 
-    reason: str
-    policies: tuple[Reference, ...] = ()
-    errors: tuple[str, ...] = ()
+    id: str
+    question: Question
+    judgement: Judgement
+    confirmation: ConfirmationAsked | None = None
 
     @property
-    def allowed(self) -> bool:
-        return self.reason == "permitted"
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A set of policies, parsed, and which statement of which policy each of its parts is."""
-
-    policies: Any
-    references: tuple[Reference, ...] = field(repr=False)
-
-    def named(self, places: Collection[int]) -> tuple[Reference, ...]:
-        """The statements at these places, each once."""
-        found: list[Reference] = []
-        for place in places:
-            if self.references[place] not in found:
-                found.append(self.references[place])
-        return tuple(found)
-
-
-def compile_beside_builtin(policies: Sequence[PolicyInfo]) -> Compiled:
-    """These policies together with the built-in ones. Raises ValueError for text that does not parse."""
-    references: list[Reference] = [{"policy": "builtin", "statement": name} for name, _ in builtin.STATEMENTS]
-    for policy in policies:
-        version = {"version": policy.version} if policy.version else {}
-        references += [{"policy": policy.name, **version, "statement": s["id"]} for s in policy.statements]
-    texts = [text for _, text in builtin.STATEMENTS] + [policy.text for policy in policies]
-    # A newline between them: the last line of a text may be a comment.
-    compiled = cedar.compile_policies("\n".join(texts))
-    if len(compiled) != len(references):
-        raise ValueError(f"{len(compiled)} statements where {len(references)} were expected")
-    return Compiled(compiled, tuple(references))
-
-
-@lru_cache(maxsize=_KEPT_TENANTS)
-def _compiled(tenant_id: str, revision: int) -> Compiled:
-    return compile_beside_builtin(current_policies(tenant_id))
-
-
-@lru_cache(maxsize=1)
-def _builtin_only() -> Compiled:
-    return compile_beside_builtin([])
+    def verdict(self) -> Verdict:
+        recorded = _is_recorded(self.question, self.judgement)
+        asked = self.confirmation if self.judgement.reason == "confirmation-required" else None
+        return Verdict(self.judgement.allowed, self.id if recorded else "", asked)
 
 
 def decide(
@@ -100,144 +65,127 @@ def decide(
     *,
     context: CallContext,
     record: bool,
-    minting: Collection[str] | None = None,
+    barred: Bar | None = None,
 ) -> Verdict:
     """Decide one action. A denial and a mutation are recorded at once, in a transaction of their own.
 
-    ``minting``: the scopes of a credential that the call would hand out, which are never wider than those of the
-    credential it comes with (IAM-1).
+    ``barred``: the call is refused whatever policies say, for this reason where they and the ceilings permit it and for
+    their own otherwise.
     """
     question = Question(caller, action, resource, context)
-    judgement = _with_minting(subject_of(caller), _judge_live(question), minting)
+    judgement = _judge(question)
+    if barred and judgement.allowed:
+        judgement = replace(judgement, reason=barred)
     if not record:
         return Verdict(judgement.allowed)
-    return record_decisions([(question, judgement)])[0]
+    return _record([Decided(new_id("dec"), question, judgement)])[0]
+
+
+def refuse_barred(caller: Caller, action: str, resource: Resource, *, context: CallContext, reason: Bar) -> NoReturn:
+    """Refuse a call for something that policies do not see, and record it. Raises AccessDenied."""
+    decide(caller, action, resource, context=context, record=True, barred=reason)
+    raise AccessDenied
 
 
 def refuse_wider(
     caller: Caller, action: str, resource: Resource, *, context: CallContext, scopes: Collection[str]
 ) -> None:
-    """Refuse a call that would hand out a credential with scopes which the caller's own does not cover.
+    """Refuse a call that would hand out a credential with scopes which the caller's own does not cover (IAM-1).
 
-    Nothing happens where they are covered: the call is then decided as any other. Raises AccessDenied.
+    A delegated session hands out none at all: it would outlive the session (IAM-5). Otherwise nothing happens where
+    they are covered: the call is then decided as any other. Raises AccessDenied.
     """
-    if not patterns.covers(subject_of(caller).scopes, scopes, actions_by_name()):
-        decide(caller, action, resource, context=context, record=True, minting=scopes)
-        raise AccessDenied
+    if subject_of(caller).delegated:
+        refuse_barred(caller, action, resource, context=context, reason="session-rule")
+    if not covers(subject_of(caller).scopes, scopes, actions_by_name()):
+        refuse_barred(caller, action, resource, context=context, reason="key-scope")
 
 
-def decide_many(questions: Sequence[Question]) -> list[Verdict]:
-    """Decide a batch and record it in the caller's transaction, in one statement."""
-    return record_decisions([(question, _judge_live(question)) for question in questions])
+def screen(caller: Caller, action: str, *, resource_type: str, tenant_id: str, context: CallContext) -> None:
+    """Refuse and record what needs no look at any object: a foreign tenant, and what a delegated session never may.
+
+    Raises AccessDenied.
+    """
+    if tenant_id != caller.tenant_id:
+        judgement = Judgement("forbidden", (ISOLATION,))
+    elif breaks_session_rule(agent_id=caller.agent_id, action=action):
+        judgement = Judgement("session-rule")
+    else:
+        return
+    # Nothing was looked up, so no id is known but that of the tenant.
+    identifier = tenant_id if resource_type in ("compute-tenant", "iam-tenant") else ""
+    resource = Resource(resource_type, identifier, tenant_id, {"tenantId": tenant_id})
+    _record([Decided(new_id("dec"), Question(caller, action, resource, context), judgement)])
+    raise AccessDenied
 
 
-def record_decisions(decided: Sequence[tuple[Question, Judgement]]) -> list[Verdict]:
+def decide_many(questions: Sequence[Question], *, now: int) -> list[Verdict]:
+    """Decide a batch and record it in the caller's transaction, in one statement.
+
+    What is otherwise permitted passes the gate last, where its question has one and the user's delegation wants it.
+    """
+    return _record([_decide(question, now=now) for question in questions])
+
+
+def _decide(question: Question, *, now: int) -> Decided:
+    decided = Decided(new_id("dec"), question, _judge(question))
+    subject, gate = subject_of(question.caller), question.gate
+    if gate is None or not decided.judgement.allowed or not is_gated(subject, question.action):
+        return decided
+    passage = pass_gate(
+        subject,
+        question.action,
+        question.resource,
+        gate,
+        context=question.context,
+        decision_id=decided.id,
+        now=now,
+    )
+    judgement = replace(decided.judgement, reason=passage.reason)
+    return replace(decided, judgement=judgement, confirmation=passage.confirmation)
+
+
+def is_gated(subject: Subject, action: str) -> bool:
+    """Whether the user wants to confirm such a call of their agent."""
+    return subject.delegated and permits(subject.confirm, action)
+
+
+def _judge(question: Question) -> Judgement:
+    return judge_live(subject_of(question.caller), question.action, question.resource, question.context)
+
+
+def _is_recorded(question: Question, judgement: Judgement) -> bool:
+    action = actions_by_name().get(question.action)
+    return not judgement.allowed or action is None or action.recorded_when_allowed
+
+
+def _record(decided: Sequence[Decided]) -> list[Verdict]:
     """Write the entries that IAM-7 asks for, count the others."""
-    rows: list[Decision] = []
-    verdicts = []
-    for question, judgement in decided:
-        DECISIONS.labels(question.action, "allow" if judgement.allowed else "deny").inc()
-        action = actions_by_name().get(question.action)
-        decision_id = ""
-        if not judgement.allowed or action is None or action.recorded_when_allowed:
-            decision_id = new_id("dec")
-            rows.append(_row(decision_id, question, judgement))
-        verdicts.append(Verdict(judgement.allowed, decision_id))
+    for one in decided:
+        DECISIONS.labels(one.question.action, "allow" if one.judgement.allowed else "deny").inc()
+    rows = [_row(one) for one in decided if _is_recorded(one.question, one.judgement)]
+    for row in rows:
+        row.digest = digest_of(row)
     if rows:
         Decision.objects.bulk_create(rows)
-    return verdicts
+    return [one.verdict for one in decided]
 
 
-def judge(
-    subject: Subject, action_name: str, resource: Resource, context: CallContext, compiled: Compiled
-) -> Judgement:
-    """Policies and ceilings on one question, without a record. A fault denies and is logged."""
-    action = actions_by_name().get(action_name)
-    kind = resources_by_name().get(resource.type)
-    if action is None or kind is None:
-        return _fault(action_name, resource, "the action or the resource type is not registered")
-    circumstances = entities.call_context(time=context.time, source_ip=context.source_ip, agent_id=subject.agent_id)
-    try:
-        question = entities.question(
-            subject,
-            action,
-            kind,
-            identifier=resource.id,
-            tenant_id=resource.tenant_id,
-            attributes=resource.attributes,
-            context=circumstances,
-        )
-    except entities.Misfit as misfit:
-        return _fault(action_name, resource, str(misfit))
-    answer = cedar.ask(compiled.policies, [question])[0]
-    if not answer.decided:
-        return _fault(action_name, resource, *(message for _, message in answer.errors))
-    return Judgement(
-        _reason(subject, action_name, answer),
-        compiled.named(answer.determining),
-        tuple(_words(compiled, place, message) for place, message in answer.errors),
-    )
-
-
-def _judge_live(question: Question) -> Judgement:
-    subject, resource = subject_of(question.caller), question.resource
-    try:
-        # Another tenant's policies are none of this caller's business: isolation refuses, whatever they say.
-        own = resource.tenant_id == subject.tenant_id
-        compiled = _compiled(subject.tenant_id, subject.policy_revision) if own else _builtin_only()
-    except ValueError as error:
-        return _fault(question.action, resource, f"stored policies do not parse: {error}")
-    return judge(subject, question.action, resource, question.context, compiled)
-
-
-def _reason(subject: Subject, action: str, answer: cedar.Answer) -> str:
-    if answer.errors:
-        return "policy-error"
-    if not answer.allowed:
-        return "forbidden" if answer.determining else "no-permit"
-    if not patterns.permits(subject.scopes, action):
-        return "key-scope"
-    if subject.kind == "agent" and not patterns.permits(subject.boundary, action):
-        return "boundary"
-    return "permitted"
-
-
-def _with_minting(subject: Subject, judgement: Judgement, minting: Collection[str] | None) -> Judgement:
-    if minting is None or not judgement.allowed or patterns.covers(subject.scopes, minting, actions_by_name()):
-        return judgement
-    return replace(judgement, reason="key-scope")
-
-
-def _fault(action: str, resource: Resource, *messages: str) -> Judgement:
-    log.error("decision_fault", action=action, resource_type=resource.type, resource_id=resource.id, errors=messages)
-    return Judgement("policy-error", errors=messages)
-
-
-def _words(compiled: Compiled, place: int | None, message: str) -> str:
-    if place is None:
-        return message
-    reference = compiled.references[place]
-    version = f" version {reference['version']}" if "version" in reference else ""
-    return f"{reference['policy']}{version}, statement {reference['statement']}: {message}"
-
-
-def _row(decision_id: str, question: Question, judgement: Judgement) -> Decision:
+def _row(decided: Decided) -> Decision:
+    question, judgement = decided.question, decided.judgement
     subject, context = subject_of(question.caller), question.context
-    circumstances: dict[str, Any] = {
-        "delegated": bool(subject.agent_id),
-        "agentId": subject.agent_id,
-        "time": context.time,
-    }
-    if address := entities.readable_ip(context.source_ip):
-        circumstances["sourceIp"] = address
+    circumstances = entities.context_json(time=context.time, source_ip=context.source_ip, agent_id=subject.agent_id)
+    if decided.confirmation and decided.confirmation.id:
+        circumstances["confirmationId"] = decided.confirmation.id
     circumstances |= question.note
     return Decision(
-        id=decision_id,
+        id=decided.id,
         tenant_id=subject.tenant_id,
         at=context.time,
         principal_id=subject.principal_id,
         principal_kind=subject.kind,
         agent_id=subject.agent_id,
+        delegation_id=subject.delegation_id,
         key_id=subject.key_id,
         subject=subject.as_json(),
         action=question.action,

@@ -44,7 +44,7 @@ def authorise(act: OperatorAct, action: str, resource: Resource, *, context: Cal
             "reason": act.reason,
         }
     }
-    verdict = decide_many([Question(caller, action, resource, context, note)])[0]
+    verdict = decide_many([Question(caller, action, resource, context, note)], now=context.time)[0]
     if not verdict.allowed:
         raise AccessDenied
     return Actor(caller.principal_id, request_id=context.request_id)

@@ -10,8 +10,9 @@ from computeplatform.ids import new_id
 from iam.contracts import PLATFORM, PLATFORM_ROLES, ROLES, TENANT_ADMIN, PrincipalInfo
 from iam.errors import LastAdmin, UseAgents
 from iam.locks import lock_principal, lock_tenant
-from iam.models import ApiKey, Principal
+from iam.models import ApiKey, Delegation, Principal
 from iam.operations.keys import create_key
+from iam.operations.sessions import end_sessions
 from iam.queries.principals import other_active_admins, principal_info
 
 NODE_SCOPES = ("compute:nodes:sync",)
@@ -90,7 +91,10 @@ def update_principal(
 
 @in_transaction
 def suspend_principal(*, tenant_id: str, principal_id: str, reason: str = "", by: Actor, now: int) -> PrincipalInfo:
-    """Its keys stop at their next use. Suspended already: unchanged. Raises NotFound, UseAgents, LastAdmin."""
+    """Its keys stop at their next use, and sessions in its name for good. Suspended already: unchanged.
+
+    Raises NotFound, UseAgents, LastAdmin.
+    """
     lock_tenant(tenant_id)
     row = lock_principal(tenant_id, principal_id)
     if row.kind == "agent":
@@ -98,6 +102,7 @@ def suspend_principal(*, tenant_id: str, principal_id: str, reason: str = "", by
     if row.status == "active":
         _keep_an_admin(row)
         _set_status(row, "suspended", reason, by, now)
+        end_sessions(Delegation.objects.filter(user=row), now=now)
     return principal_info(row)
 
 

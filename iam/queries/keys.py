@@ -1,11 +1,9 @@
 """API keys, without what they hide."""
 
-from django.db.models import Q
-
 from computeplatform.errors import NotFound
 from iam.contracts import KeyInfo
 from iam.models import ApiKey
-from iam.queries.pages import newest_first
+from iam.queries.pages import in_status, newest_first
 
 
 def key_status(row: ApiKey, *, now: int) -> str:
@@ -56,12 +54,6 @@ def key_page(
     everything = ApiKey.objects.filter(tenant_id=tenant_id)
     if principal_id is not None:
         everything = everything.filter(principal_id=principal_id)
-    conditions = {
-        None: Q(),
-        "revoked": Q(status="revoked"),
-        "active": Q(status="active", expires_at__gt=now),
-        "expired": Q(status="active", expires_at__lte=now),
-    }
-    wanted = everything.filter(conditions[status]).select_related("principal")
-    rows, following = newest_first(everything, wanted, limit=limit, cursor=cursor)
+    wanted = everything if status is None else in_status(everything, status, now=now)
+    rows, following = newest_first(everything, wanted.select_related("principal"), limit=limit, cursor=cursor)
     return [key_info(row, now=now) for row in rows], following

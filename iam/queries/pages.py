@@ -9,18 +9,32 @@ from computeplatform.errors import InvalidInput
 M = TypeVar("M", bound=Model)
 
 
+def in_status(rows: QuerySet[M], status: str, *, now: int) -> QuerySet[M]:
+    """The keys or delegations that are ``active``, ``revoked`` or ``expired`` at ``now``.
+
+    ``expired`` is no state of the row but of the clock; what was revoked stays revoked.
+    """
+    conditions = {
+        "revoked": Q(status="revoked"),
+        "active": Q(status="active", expires_at__gt=now),
+        "expired": Q(status="active", expires_at__lte=now),
+    }
+    return rows.filter(conditions[status])
+
+
 def newest_first(
-    everything: QuerySet[M], wanted: QuerySet[M], *, limit: int, cursor: str | None
+    everything: QuerySet[M], wanted: QuerySet[M], *, limit: int, cursor: str | None, time: str = "created_at"
 ) -> tuple[list[M], str | None]:
     """A page of ``wanted`` after ``cursor``, which is an item of ``everything``; and the next cursor, if more remain.
 
-    The item may have left ``wanted`` since (a key that was revoked meanwhile); the page goes on all the same.
+    ``time`` is the column that says how new an item is. The item may have left ``wanted`` since (a key that was revoked
+    meanwhile); the page goes on all the same.
     Raises InvalidInput for a cursor that is none.
     """
     if cursor is not None:
-        seen = everything.filter(pk=cursor).values_list("created_at", "pk").first()
+        seen = everything.filter(pk=cursor).values_list(time, "pk").first()
         if seen is None:
             raise InvalidInput.at("cursor", "is not the id of an item of this list")
-        wanted = wanted.filter(Q(created_at__lt=seen[0]) | Q(created_at=seen[0], pk__lt=seen[1]))
-    rows = list(wanted.order_by("-created_at", "-pk")[: limit + 1])
+        wanted = wanted.filter(Q(**{f"{time}__lt": seen[0]}) | Q(**{time: seen[0], "pk__lt": seen[1]}))
+    rows = list(wanted.order_by(f"-{time}", "-pk")[: limit + 1])
     return rows[:limit], str(rows[limit - 1].pk) if len(rows) > limit else None

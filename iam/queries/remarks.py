@@ -8,7 +8,7 @@ from iam.adapters import cedar
 from iam.adapters.validation import place_of
 from iam.catalogue import NAMESPACE, entity_types
 from iam.contracts import PLATFORM, PLATFORM_ROLES, ROLES
-from iam.domain.review import mentions, permits_everybody, rights_given_away
+from iam.domain.review import mentions, permits_everybody, rights_given_away, shuts_everybody_out
 from iam.domain.scanner import Scanned, Statement
 from iam.queries.principals import existing_principals, groups_in_use
 
@@ -25,7 +25,8 @@ class Remark:
 
 
 def remarks(tenant_id: str, scanned: Scanned) -> list[Remark]:
-    """Of text without issues: names of what does not exist, permits to everybody, rights that amount to all rights."""
+    """Of text without issues: names of what does not exist, permits to everybody, rights that amount to all rights, and
+    what nobody could take back."""
     bodies = cedar.structure(scanned.text)
     named = [mentions(body) for body in bodies]
     unknown = _unknown(tenant_id, {pair for pairs in named for pair in pairs})
@@ -36,6 +37,9 @@ def remarks(tenant_id: str, scanned: Scanned) -> list[Remark]:
             found.append(_at(scanned, statement, "this permits it to everybody in the tenant"))
         if given := rights_given_away(body):
             message = f"whoever has {', '.join(given)} can take every right in the tenant"
+            found.append(_at(scanned, statement, message))
+        if shuts_everybody_out(body):
+            message = "this forbids everybody policies/put and policies/delete: nobody could take it back"
             found.append(_at(scanned, statement, message))
     return sorted(found, key=lambda remark: (remark.line, remark.column))
 

@@ -70,7 +70,7 @@ class ExtendAnswer(Shape):
     input=ExtendInput,
     output=ExtendAnswer,
     decides=False,
-    codes=("NOT_FOUND", "CONFLICT", "INVALID_STATE", "SPEND_LIMIT_REACHED"),
+    codes=("CONFIRMATION_REQUIRED", "NOT_FOUND", "CONFLICT", "INVALID_STATE", "SPEND_LIMIT_REACHED"),
     module="capacity",
 )
 def extend(call: Call, data: Data, _: None) -> Answer:
@@ -86,6 +86,14 @@ def extend(call: Call, data: Data, _: None) -> Answer:
     - **Decision.** The change is decided as compute:reservations:extend on the reservation as it would be after it:
       ``durationHours`` is the total, ``estimatedCost`` that of the total at the price fixed at admission. A policy that
       caps durations caps extensions too. Refused: ACCESS_DENIED, and nothing is left of the change.
+    - **Confirmation.** In a delegated session whose delegation wants to confirm extensions, a change that lacks nothing
+      else is CONFIRMATION_REQUIRED with ``details {reservationId, confirmationId, expiresAt}``. The change does not
+      wait: once the person has approved it (``confirmations/decide``), extend again to the same end within 30 minutes.
+      What is confirmed is the reservation and its absolute new end: an ``until`` and a ``by`` that come to the same end
+      are the same question, with the same ``confirmationId`` while it is pending; every other end is another one, so
+      an approval for 2 hours never serves for 200. The decision that it allows uses it up, even if nothing moves then.
+      Refused: the same end stays ACCESS_DENIED under that delegation. Not answered or not used in time, or the
+      estimated cost has risen: it is asked anew.
     - **In the way.** Where another booking, devices kept for another reservation, host resources or maintenance stand
       before the new end, nothing moves: ``extended`` is false and ``availableUntil`` the latest end that all its
       bookings can reach. On a node that is cordoned, draining, lost or gone that is the present end. It never preempts
@@ -99,7 +107,7 @@ def extend(call: Call, data: Data, _: None) -> Answer:
       decided, for half a minute at most; window-changed: it was moved or preempted meanwhile.
 
     What was asked stays in ``requested``. A re-placement keeps the extension. Emits reservation.extended with the new
-    end. Clauses EXT-1 to EXT-7.
+    end. Clauses EXT-1 to EXT-7, IAM-6.
     """
     asked = extending.Asked(until=data.get("until"), by=data.get("by"))
     done = extending.extend(call=call, reservation_id=data["reservationId"], asked=asked)
@@ -128,8 +136,8 @@ def renew(call: Call, data: Data, row: Reservation) -> Answer:
     30 seconds, the deadline is later by that time; ``leaseExpiresAt`` does not count it.
 
     INVALID_STATE for a reservation without a lease or in another state than placed, binding and active. Decided as
-    compute:reservations:extend. No event is emitted and ``version`` does not rise; half a lease before the deadline
-    reservation.ending tells of it. Clauses REN-1, REN-2, REC-8.
+    compute:reservations:extend, and never asked to be confirmed: it moves no end. No event is emitted and ``version``
+    does not rise; half a lease before the deadline reservation.ending tells of it. Clauses REN-1, REN-2, REC-8.
     """
     renewing.renew(tenant_id=call.tenant_id, reservation_id=row.id, now=call.now)
     return present(call, row.id)

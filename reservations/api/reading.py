@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from computeplatform.api.calls import Call, Resource
@@ -10,7 +9,7 @@ from computeplatform.api.marks import open_mark, seal_mark
 from computeplatform.api.methods import Answer, Data, method
 from computeplatform.errors import InvalidInput
 from computeplatform.parking import Park
-from reservations import queries
+from reservations import listing, queries
 from reservations.api.shapes import GetAnswer, GetInput, ListAnswer, ListInput
 from reservations.contracts import reservation_json
 from reservations.domain import waits
@@ -18,9 +17,7 @@ from reservations.domain import waits
 if TYPE_CHECKING:
     from reservations.models import Reservation
 
-READ = "compute:reservations:read"
-# How many rows one call with scope all looks at, at most (LST-2).
-SCAN_LIMIT = 10_000
+READ = listing.READ
 
 
 def _visible(call: Call, data: Data) -> tuple[Resource, Reservation]:
@@ -92,65 +89,28 @@ def list_(call: Call, data: Data, _: Any) -> Answer:
     reservation of the page before, or its ``nextCursor``, which is there while more remain; any other value is
     INVALID_INPUT. Clauses LST-1 to LST-3.
     """
-    after = _position(call, data.get("cursor"))
-    limit = data["limit"]
+    filters = listing.Filters(call.tenant_id, data.get("state", ()), data.get("poolId"))
+    after, limit = _position(call, data.get("cursor")), data["limit"]
     if data["scope"] == "mine":
-        rows = _page(call, data, after, limit + 1, creator_id=call.caller.principal_id)
-        return _answer(call, rows[:limit], next_cursor=rows[limit - 1].id if len(rows) > limit else None)
-    shown: list[Reservation] = []
-    last: Reservation | None = None
-    for looked, (row, resource) in enumerate(_scan(call, data, after)):
-        if last is not None and looked == SCAN_LIMIT:
-            return _answer(call, shown, next_cursor=seal_mark(call.tenant_id, f"{last.created_at}/{last.id}"))
-        last = row
-        if not call.permits(READ, resource):
-            continue
-        if len(shown) == limit:
-            # Only what the caller may read makes a next page: it must not tell of hidden rows.
-            return _answer(call, shown, next_cursor=shown[-1].id)
-        shown.append(row)
-    return _answer(call, shown, next_cursor=None)
+        page = listing.own_page(filters, creator_id=call.caller.principal_id, after=after, limit=limit)
+    else:
+        page = listing.readable_page(filters, caller=call.caller, context=call.context, after=after, limit=limit)
+    answer: Answer = {"reservations": [reservation_json(row) for row in page.rows]}
+    if page.more:
+        answer["nextCursor"] = page.rows[-1].id
+    elif page.stopped_at is not None:
+        created_at, last_id = page.stopped_at
+        answer["nextCursor"] = seal_mark(call.tenant_id, f"{created_at}/{last_id}")
+    return answer
 
 
-def _scan(call: Call, data: Data, after: tuple[int, str] | None) -> Iterator[tuple[Reservation, Resource]]:
-    """Rows past the position with what IAM sees of them, fetched a few hundred at a time."""
-    while True:
-        rows = _page(call, data, after, 200, creator_id=None)
-        pools = queries.pools_of(rows)
-        for row in rows:
-            yield row, queries.decision_resource(row, pools[row.pool_id], now=call.now)
-        if len(rows) < 200:
-            return
-        after = (rows[-1].created_at, rows[-1].id)
-
-
-def _page(
-    call: Call, data: Data, after: tuple[int, str] | None, limit: int, *, creator_id: str | None
-) -> list[Reservation]:
-    return queries.page(
-        tenant_id=call.tenant_id,
-        creator_id=creator_id,
-        in_states=data.get("state", ()),
-        pool_id=data.get("poolId"),
-        after=after,
-        limit=limit,
-    )
-
-
-def _position(call: Call, cursor: str | None) -> tuple[int, str] | None:
+def _position(call: Call, cursor: str | None) -> listing.Mark | None:
     if cursor is None:
         return None
-    mark = queries.mark_of(tenant_id=call.tenant_id, reservation_id=cursor)
+    mark = listing.mark_of(tenant_id=call.tenant_id, reservation_id=cursor)
     if mark is None and (opened := open_mark(call.tenant_id, cursor)):
         created_at, _, last_id = opened.partition("/")
         mark = (int(created_at), last_id)
     if mark is None:
         raise InvalidInput.at("cursor", "is not the id of a reservation of the page before")
     return mark
-
-
-def _answer(call: Call, rows: list[Reservation], *, next_cursor: str | None) -> Answer:
-    answer: Answer = {"reservations": [reservation_json(row) for row in rows]}
-    if next_cursor is not None:
-        answer["nextCursor"] = next_cursor
-    return answer

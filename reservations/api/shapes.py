@@ -286,7 +286,7 @@ class ForeseenRefusal(Shape):
 class DryRun(Shape):
     """What a create of this moment would come to."""
 
-    decision = OneOf(["allow", "deny"])
+    decision = OneOf(["allow", "deny"], help_text="deny too where a person would have to confirm it first.")
     outcome = OneOf(["placed", "pending", "refused"])
     refusal = ForeseenRefusal(required=False, help_text="What with. After deny nothing else is told.")
     charge = Mapped(child=Whole(), required=False, help_text="Resource to amount, over the whole gang.")

@@ -15,6 +15,8 @@ from computeplatform.db.locks import Line, in_line, notify
 from computeplatform.db.retry import in_transaction
 from computeplatform.errors import AccessDenied, InvalidInput, Refusal, Unauthenticated
 from computeplatform.parking import CHANNEL
+from computeplatform.quantities import money
+from computeplatform.wakes import wake
 from fleet import queries as fleet
 from fleet.contracts import PoolView
 from fleet.errors import PoolNotFound
@@ -23,10 +25,10 @@ from iam.queries.credentials import live_callers
 from quotas.contracts import ChargeRequest
 from quotas.operations.charges import charge_each
 from reservations import locks, queries
-from reservations.contracts import money
 from reservations.domain import charges, requests, states
 from reservations.errors import MaxCostExceeded, stored
 from reservations.models import Reservation
+from reservations.operations import confirming
 from reservations.operations.drafts import rest_failed
 from reservations.operations.isolation import isolated
 from reservations.operations.placing import place_admitted
@@ -74,7 +76,10 @@ def _answer_failed(reservation_id: str) -> None:
 
 @in_transaction
 def decide_drafts(*, pool_id: str, now: int, only: Collection[str] | None = None) -> int:
-    """Ask IAM once about each due draft that has no decision; refused ones are answered and stay denied (CRE-5)."""
+    """Ask IAM once about each due draft that has no decision.
+
+    Refused ones are answered and stay denied (CRE-5); what lacks a confirmation alone waits for it (CRE-8).
+    """
     rows = locks.claim_drafts(pool_id=pool_id, decided=False, now=now, limit=BATCH, only=only)
     if not rows:
         return 0
@@ -93,10 +98,13 @@ def decide_drafts(*, pool_id: str, now: int, only: Collection[str] | None = None
         else:
             # The credential was revoked after the call had been accepted.
             _rest(row, Unauthenticated())
-    for (row, _), verdict in zip(questions, decide_many([question for _, question in questions]), strict=True):
+    for (row, _), verdict in zip(questions, decide_many([q for _, q in questions], now=now), strict=True):
         row.decision_id = verdict.decision_id
         if verdict.allowed:
             row.decided = True
+        elif verdict.confirmation:
+            _rest(row, confirming.required(row, verdict.confirmation))
+            confirming.wait_for(row, verdict.confirmation, changes)
         else:
             _rest(row, AccessDenied())
             changes.move(row, "deny")
@@ -113,7 +121,8 @@ def _question(row: Reservation, caller: Caller, pool: PoolView, *, now: int) -> 
     context = CallContext(
         time=row.context["time"], source_ip=row.context.get("sourceIp"), request_id=row.context["requestId"]
     )
-    return Question(caller, "compute:reservations:create", decision_resource(row, pool, now=now), context)
+    resource = decision_resource(row, pool, now=now)
+    return Question(caller, confirming.CREATE, resource, context, gate=confirming.draft_gate(row))
 
 
 def price(row: Reservation, pool: PoolView, *, now: int) -> None:
@@ -136,9 +145,14 @@ def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None
     valid = []
     for row in rows:
         changes.touch(row)
+        confirmed = Decimal(row.estimated_cost), row.currency
         refusal = refusal_before_charge(row, pool, visible, now=now)
         if refusal:
             _rest(row, refusal)
+        elif row.confirmation_id and row.estimated_cost and _exceeds(row, *confirmed):
+            # The price was raised between decision and charge: what was approved is less (IAM-6). It is decided anew.
+            row.decided, row.decision_id = False, ""
+            wake("admission", pool_id)
         else:
             valid.append(row)
     refused = charge_each([charge_request(row) for row in valid], now=now)
@@ -166,6 +180,10 @@ def refusal_before_charge(row: Reservation, pool: PoolView, visible: frozenset[s
             cost=money(Decimal(row.estimated_cost)), max_cost=money(row.max_cost), currency=row.currency
         )
     return None
+
+
+def _exceeds(row: Reservation, cost: Decimal, currency: str) -> bool:
+    return row.currency != currency or Decimal(row.estimated_cost) > cost
 
 
 def _too_late(row: Reservation, *, now: int) -> Refusal | None:

@@ -1,9 +1,12 @@
-"""What a closed pool, or a withdrawn offer, means for those that wait (POL-3): fleet says so, we read it by level."""
+"""What other apps have ended, and we read by level: closed pools and withdrawn offers, for those that wait (POL-3), and
+agents suspended with ``endReservations``, for all that they have reserved (OPS-4)."""
 
 from computeplatform.db.retry import in_transaction
 from fleet import queries as fleet
+from iam.queries.agents import agents_ending
 from reservations import locks, queries
-from reservations.operations.ending import End, end_rows
+from reservations.domain import states
+from reservations.operations.ending import End, end_rows, wake_waiting
 from reservations.operations.state import RECONCILER, Changes
 
 BATCH = 200
@@ -37,3 +40,32 @@ def _cancel(*, pool_id: str, archived: bool, tenants: frozenset[str], now: int) 
     end_rows(ends, changes, now=now)
     changes.write()
     return len(ends)
+
+
+def pools_with_ending_agents() -> list[str]:
+    """Pools in which something lives of an agent that was suspended with it; one query, which mostly finds nothing."""
+    agents = agents_ending()
+    return queries.pools_of_agents(agents) if agents else []
+
+
+def end_of_agents(pool_id: str, *, now: int) -> int:
+    """End what such agents have in the pool, in delegated sessions too; returns how many."""
+    done = 0
+    while found := _end_of_agents(pool_id=pool_id, now=now):
+        done += found
+    return done
+
+
+@in_transaction
+def _end_of_agents(*, pool_id: str, now: int) -> int:
+    """One batch: what is pending is cancelled, the rest released. An agent that was resumed keeps what is left."""
+    rows = locks.claim_of_agents(pool_id=pool_id, agents=agents_ending(), limit=BATCH)
+    if not rows:
+        return 0
+    changes = Changes(by=RECONCILER, now=now)
+    booked = [row for row in rows if row.state in states.BOOKED]
+    events = {states.PENDING: "cancel"}
+    end_rows([End(row, events.get(row.state, "end"), "agent-suspended", at=now) for row in rows], changes, now=now)
+    changes.write()
+    wake_waiting(booked)
+    return len(rows)

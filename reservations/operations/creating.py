@@ -6,17 +6,22 @@ from computeplatform.errors import InvalidInput, Unavailable
 from computeplatform.wakes import wake_now
 from fleet import queries as fleet
 from fleet.contracts import PoolView
+from iam.contracts import ConfirmationInfo
+from iam.queries.confirmations import get_confirmation
 from reservations import queries
 from reservations.contracts import Standing
 from reservations.domain import leases, requests, states
 from reservations.domain.hosts import NOTHING, Amounts
 from reservations.domain.requests import ReservationRequest
 from reservations.errors import AdmissionUnfinished, KeyRefused, ReservationKeyReused
-from reservations.operations import drafts
+from reservations.models import Reservation
+from reservations.operations import confirming, drafts
 
 
 def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     """Store the request as a draft, or open the draft of its key again, and wake a worker; else what is stored.
+
+    While a draft waits for its confirmation that is its refusal, and nothing is decided (CRE-8).
 
     Raises KeyRefused, ReservationKeyReused, and for a new or resting draft PoolNotFound and InvalidInput, before
     anything is stored. Without the broker the draft rests at once (API-7).
@@ -37,9 +42,17 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     if not is_first:
         if row.state == states.DENIED:
             raise KeyRefused
-        if row.state != states.DRAFT:
+        if row.state not in (states.DRAFT, states.AWAITING_CONFIRMATION):
             return queries.standing(row)
         if row.call_open_until is None or row.call_open_until <= call.now:
+            asked = _confirmation(call, row)
+            if asked and row.state == states.AWAITING_CONFIRMATION and asked.state == "pending":
+                return queries.standing(row)
+            if asked and confirming.is_over(asked, now=call.now):
+                # Before the pool is looked at, as for every key that was refused (CRE-21).
+                if confirming.deny_unconfirmed(call=call, reservation=row):
+                    raise KeyRefused
+                return open_call(call=call, key=key, request=request)
             pool = checked_pool(call, request)
             drafts.reopen_draft(call=call, reservation=row, request=request, pool=pool)
     try:
@@ -47,6 +60,13 @@ def open_call(*, call: Call, key: str, request: ReservationRequest) -> Standing:
     except Unavailable:
         return end_call(call=call, key=key)
     return Standing(row.id, waiting=True)
+
+
+def _confirmation(call: Call, row: Reservation) -> ConfirmationInfo | None:
+    """The confirmation that the draft waits or waited for, as it is now."""
+    if not row.confirmation_id:
+        return None
+    return get_confirmation(call.tenant_id, row.confirmation_id, now=call.now)
 
 
 def standing(*, call: Call, key: str) -> Standing:

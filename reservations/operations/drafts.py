@@ -10,12 +10,15 @@ from computeplatform.errors import InternalError, Refusal
 from computeplatform.ids import derived_id
 from computeplatform.parking import CHANNEL
 from fleet.contracts import PoolView
+from iam.operations.confirmations import settle
+from reservations import locks
 from reservations.domain import states
 from reservations.domain.hosts import Amounts
 from reservations.domain.requests import DEFAULT_PRIORITY, ReservationRequest
 from reservations.domain.shares import booked, share_of
 from reservations.errors import AdmissionUnfinished, stored
 from reservations.models import Reservation
+from reservations.operations.state import Changes
 from reservations.queries import CALL_OPEN
 
 
@@ -45,7 +48,7 @@ def new_draft(
         creator_id=call.caller.principal_id,
         creator_kind=call.caller.kind,
         creator_agent_id=call.caller.agent_id,
-        credential_id=call.caller.key_id,
+        credential_id=call.caller.credential_id,
         idempotency_key=key,
         digest=digest,
         created_at=call.now,
@@ -91,10 +94,13 @@ def _context(call: Call) -> dict[str, Any]:
 
 @in_transaction
 def reopen_draft(*, call: Call, reservation: Reservation, request: ReservationRequest, pool: PoolView) -> None:
-    """Open a resting draft for another decision (CRE-4); guarded, so of several calls one opens it.
+    """Open a draft that rests, or has waited for a confirmation, for another decision (CRE-4, CRE-8).
 
-    The offer's ceiling may have moved since, so a priority that was not asked for is set anew.
+    Guarded, so of several calls one opens it. The offer's ceiling may have moved since, so a priority that was not
+    asked for is set anew.
     """
+    if reservation.state == states.AWAITING_CONFIRMATION:
+        _end_wait(call, reservation)
     Reservation.objects.filter(
         id=reservation.id,
         state=states.DRAFT,
@@ -104,12 +110,25 @@ def reopen_draft(*, call: Call, reservation: Reservation, request: ReservationRe
         attempts=reservation.attempts + 1,
         call_open_until=call.now + CALL_OPEN,
         priority=_priority(request, pool),
-        credential_id=call.caller.key_id,
+        credential_id=call.caller.credential_id,
         context=_context(call),
         decided=False,
         decision_id="",
         outcome=None,
     )
+
+
+def _end_wait(call: Call, reservation: Reservation) -> None:
+    """Unless another call has: the draft may wait for another answer by now."""
+    row = locks.lock_reservation(tenant_id=call.tenant_id, reservation_id=reservation.id)
+    if (row.state, row.attempts) != (states.AWAITING_CONFIRMATION, reservation.attempts):
+        return
+    # What its delegation has ended is written down here: nobody waits for it any more, and no decision may come.
+    settle([row.confirmation_id], now=call.now)
+    changes = Changes(by=call.actor, now=call.now)
+    changes.move(row, "approve")
+    row.due_at = None
+    changes.write()
 
 
 @in_transaction

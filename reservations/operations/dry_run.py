@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from computeplatform.api.calls import Call
+from computeplatform.api.calls import Call, Verdict
 from computeplatform.db.retry import in_transaction
 from computeplatform.errors import AccessDenied, Refusal
 from fleet.contracts import PoolView
@@ -16,8 +16,10 @@ from quotas.operations.charges import refusal_of
 from reservations.domain.demands import Assignment, Demand, Outcome, Shortfall
 from reservations.domain.requests import DAY, ReservationRequest
 from reservations.domain.shortfalls import NEVER_FITS
+from reservations.errors import ConfirmationRequired
 from reservations.models import Reservation
 from reservations.operations.admission import charge_request, price, refusal_before_charge
+from reservations.operations.confirming import CREATE, draft_gate
 from reservations.operations.creating import checked_pool, per_gpu
 from reservations.operations.drafts import new_draft
 from reservations.operations.preempting import Preemption
@@ -33,10 +35,10 @@ Placement = Sequence[Mapping[str, Any]]
 class Foreseen:
     """What a create of this moment would come to.
 
-    ``refusal``: what it would be refused with, first of all; without ``allowed`` that is ACCESS_DENIED and all that is
-    told. ``row`` is the request as it would be admitted, ``charge`` what it would be charged. Then either ``placement``
-    and the window, or why it would wait, and when it could start (``earliest``) if that is known. ``queued``: the
-    pool's placer would place it, after create has answered.
+    ``refusal``: what it would be refused with, first of all; without ``allowed`` that is ACCESS_DENIED or
+    CONFIRMATION_REQUIRED, and all that is told. ``row`` is the request as it would be admitted, ``charge`` what it
+    would be charged. Then either ``placement`` and the window, or why it would wait, and when it could start
+    (``earliest``) if that is known. ``queued``: the pool's placer would place it, after create has answered.
     """
 
     allowed: bool
@@ -56,8 +58,9 @@ def foresee(*, call: Call, key: str, request: ReservationRequest) -> Foreseen:
     row = new_draft(call=call, key=key, request=request, digest="", pool=pool, per_gpu=per_gpu(pool))
     row.pending_since = call.now
     price(row, pool, now=call.now)
-    if not _decide(call=call, row=row, pool=pool):
-        return Foreseen(allowed=False, refusal=AccessDenied())
+    verdict = _decide(call=call, row=row, pool=pool)
+    if not verdict.allowed:
+        return Foreseen(allowed=False, refusal=ConfirmationRequired() if verdict.confirmation else AccessDenied())
     charge = charge_request(row)
     refusal = refusal_before_charge(row, pool, frozenset({row.tenant_id}), now=call.now) or refusal_of(charge)
     found = Foreseen(allowed=True, row=row, charge=charge.amounts, refusal=refusal)
@@ -68,11 +71,11 @@ def foresee(*, call: Call, key: str, request: ReservationRequest) -> Foreseen:
 
 
 @in_transaction
-def _decide(*, call: Call, row: Reservation, pool: PoolView) -> bool:
-    """Ask as admission asks; the entry says that nothing was to come of it."""
-    resource = decision_resource(row, pool, now=call.now)
-    question = Question(call.caller, "compute:reservations:create", resource, call.context, {"dryRun": True})
-    return decide_many([question])[0].allowed
+def _decide(*, call: Call, row: Reservation, pool: PoolView) -> Verdict:
+    """Ask as admission asks; the entry says that nothing was to come of it, and nobody is asked to confirm it."""
+    resource, gate = decision_resource(row, pool, now=call.now), draft_gate(row, opens=False)
+    question = Question(call.caller, CREATE, resource, call.context, {"dryRun": True}, gate)
+    return decide_many([question], now=call.now)[0]
 
 
 def _placed(found: Foreseen, row: Reservation, pool: PoolView, unwritten: Changes, *, now: int) -> Foreseen:

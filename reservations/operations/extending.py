@@ -11,21 +11,24 @@ from decimal import Decimal
 
 from django.db import DatabaseError
 
-from computeplatform.api.calls import Call, Resource
+from computeplatform.api.calls import Call, Resource, Verdict
 from computeplatform.db.retry import in_transaction
-from computeplatform.errors import InvalidInput, Refusal
+from computeplatform.errors import AccessDenied, InvalidInput, Refusal
 from computeplatform.ids import new_id
+from computeplatform.quantities import money
 from fleet import queries as fleet
 from fleet.contracts import PoolView
 from fleet.errors import PoolArchived
 from fleet.operations import allocations
+from iam.contracts import Gate
+from iam.operations.decisions import Question, decide_many
 from reservations import events, locks, queries
-from reservations.contracts import money
 from reservations.domain.extending import OPEN, RETRY_SECONDS, SECOND, Change
 from reservations.domain.reminders import NOTICE
 from reservations.domain.requests import HOUR
 from reservations.errors import ExtendInFlight, MaxCostExceeded, OfferWithdrawn, WindowChanged
 from reservations.models import Reservation
+from reservations.operations.confirming import change_gate, required
 from reservations.operations.reaching import extend_bookings, reach
 from reservations.operations.state import Changes
 from reservations.operations.terms import refuse_ended
@@ -63,7 +66,7 @@ def extend(*, call: Call, reservation_id: str, asked: Asked) -> Extended:
     """Move the end of a placed, binding or active reservation later, after one decision.
 
     Raises ReservationNotFound, WrongState, LeaseLapsed, PoolArchived, OfferWithdrawn, InvalidInput, ExtendInFlight,
-    AccessDenied, MaxCostExceeded, WindowChanged.
+    AccessDenied, ConfirmationRequired, MaxCostExceeded, WindowChanged.
     """
     row = queries.any_state(tenant_id=call.tenant_id, reservation_id=reservation_id)
     pool = queries.pools_of([row])[row.pool_id]
@@ -80,7 +83,8 @@ def extend(*, call: Call, reservation_id: str, asked: Asked) -> Extended:
         return Extended(False)
     try:
         cost = _cost(row, change)
-        call.decide(EXTEND, queries.decision_resource(row, pool, now=call.now, change=change, cost=cost))
+        resource = queries.decision_resource(row, pool, now=call.now, change=change, cost=cost)
+        _refuse_unless_allowed(_decide(call=call, resource=resource, gate=change_gate(row, change, cost)), row)
         outcome = apply(call=call, reservation_id=row.id, pool_id=pool.id, token=change.token, field=asked.field)
     except Exception:
         with contextlib.suppress(DatabaseError):
@@ -89,6 +93,20 @@ def extend(*, call: Call, reservation_id: str, asked: Asked) -> Extended:
     if isinstance(outcome, Refusal):
         raise outcome
     return outcome
+
+
+@in_transaction
+def _decide(*, call: Call, resource: Resource, gate: Gate) -> Verdict:
+    """The one decision, and the use of an approval with it."""
+    return decide_many([Question(call.caller, EXTEND, resource, call.context, gate=gate)], now=call.now)[0]
+
+
+def _refuse_unless_allowed(verdict: Verdict, row: Reservation) -> None:
+    if verdict.confirmation:
+        # The change does not wait: whoever calls extends again once it is approved (EXT-7).
+        raise required(row, verdict.confirmation)
+    if not verdict.allowed:
+        raise AccessDenied
 
 
 def _refuse_without(call: Call, resource: Resource, *actions: str) -> None:

@@ -54,6 +54,7 @@ _COLUMNS = {
     "call_open_until": "bigint",
     "decision_id": "text",
     "decided": "boolean",
+    "confirmation_id": "text",
     "outcome": "jsonb",
     "due_at": "bigint",
 }

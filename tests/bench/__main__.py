@@ -7,7 +7,7 @@ from itertools import chain
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import availability, http, placement
+from tests.bench import availability, decisions, http, placement
 
 
 def main() -> int:
@@ -15,7 +15,7 @@ def main() -> int:
     table = Table(title="Milliseconds and calls per second: median of the rounds (lowest-highest)")
     for heading in ("what", "p50", "p99", "per second", ""):
         table.add_column(heading, justify="left" if heading in ("what", "") else "right", no_wrap=True)
-    for samples in chain(placement.measure(), availability.measure(), http.measure()):
+    for samples in chain(placement.measure(), availability.measure(), decisions.measure(), http.measure()):
         table.add_row(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), samples.note)
         print(samples.name, _of(samples.p50, 2), _of(samples.p99, 1), _of(samples.rates, 0), file=sys.stderr)
     Console(width=170).print(table)

@@ -16,6 +16,7 @@ from computeplatform.demo.stage import Stage, own_stage
 from computeplatform.launch import BASE_DIR, WEB_STOP, free_port
 from computeplatform.servers import end_process, running_urls
 from tests.bench.cpu import Meter, per_call
+from tests.bench.listing import calls_with_hidden_rows
 from tests.bench.loaded import NODES, LoadedPool, plain_commits
 from tests.bench.samples import Samples
 from tests.bench.statements import statements
@@ -51,6 +52,11 @@ def measure(live_counts: Sequence[int] = LIVE) -> Iterator[Samples]:
         yield _rounds(f"get, 1 clients, while {PARKED} wait", stage, pool, 1, "reservations/get")
         yield parked.answered()
         yield _rounds("list of 50, 1 clients", stage, pool, 1, "reservations/list")
+        for call in calls_with_hidden_rows(stage, urls["DATABASE_URL"]):
+            samples = Samples(f"{call.name}, 1 clients")
+            for _ in range(ROUNDS):
+                _add(samples, _wrk(f"{stage.base_url}/api/compute/reservations/list", call.token, call.body, 1))
+            yield samples
 
 
 def _floor(stage: Stage, urls: dict[str, str]) -> Iterator[Samples]:

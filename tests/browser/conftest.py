@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from playwright.sync_api import (
@@ -41,8 +43,39 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     installed.rows("INSERT INTO computeplatform_servicegap (began_at, ended_at) VALUES (1, 2) RETURNING id")
     node_id = platform("nodes/list", limit=1)["nodes"][0]["id"]
     platform("nodes/maintenance", nodeId=node_id, **{"from": FAR, "until": FAR + 1})
+    delegate(installed)
     yield installed
     installed.end()
+
+
+@dataclass(frozen=True)
+class Delegated:
+    """An agent of acme's user, whose request in a session waits to be confirmed; ``asked`` is the request."""
+
+    agent_id: str
+    delegation_id: str
+    session_id: str
+    confirmation_id: str
+    reservation_id: str
+    tokens: tuple[str, str]
+    asked: dict[str, Any]
+
+
+def delegate(installed: Installation, name: str = "bot") -> Delegated:
+    """Such an agent, made over the API."""
+    create, user = "compute:reservations:create", installed.caller("acme")
+    agent = user("agents/create", service="iam", name=name)["agent"]["id"]
+    key = user("keys/create", service="iam", principalId=agent)["token"]
+    grant = {"agentId": agent, "scopes": ["compute:*"], "confirm": [create]}
+    delegation = user("delegations/grant", service="iam", **grant)["delegation"]["id"]
+    assumed = installed.signed_in("acme", key)("delegations/assume", service="iam", delegationId=delegation)
+    wanted = {"poolId": installed.pool_id, "devices": {"class": "gpu", "count": 1}, "durationSeconds": 60}
+    asked = wanted | {"idempotencyKey": uuid.uuid4().hex}
+    answer = installed.signed_in("acme", assumed["token"]).post("reservations/create", **asked).json()
+    told = answer["error"]["details"]
+    tokens = (key, assumed["token"])
+    session_id = assumed["session"]["id"]
+    return Delegated(agent, delegation, session_id, told["confirmationId"], told["reservationId"], tokens, asked)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,10 @@
 
 import pytest
 from django.db import transaction
+from prometheus_client import REGISTRY
 
 from computeplatform.events.models import Event
+from iam.models import Decision
 from quotas.models import Charge, Quota
 from quotas.operations.charges import charge_each
 from tests.quotas.conftest import ask
@@ -34,9 +36,15 @@ def test_who_sees_which_rows(world: World, pool_id):
 
 
 @pytest.mark.clause("API-5", "no other tenant's quota is shown")
+@pytest.mark.clause("IAM-7", "what policies permit and the method refuses is one denial")
 def test_nobody_sees_another_tenants_rows(world: World, pool_id):
     assert shown(world.globex.api("quotas/list", ofTenantId="acme")) == []
+    asked = {"action": "compute:quotas:read", "outcome": "allow"}
+    before = REGISTRY.get_sample_value("iam_decisions_total", asked)
     world.globex.api("quotas/list", poolId=pool_id, ofTenantId="acme").refused("ACCESS_DENIED")
+    entry = Decision.objects.get(action="compute:quotas:read")
+    assert (entry.outcome, entry.reason, entry.principal_id) == ("deny", "no-permit", world.globex.id)
+    assert REGISTRY.get_sample_value("iam_decisions_total", asked) == before
     world.admin("quotas/list", poolId=pool_id).refused("NOT_FOUND")
     world.person(world.acme, "nobody").api("quotas/list").refused("ACCESS_DENIED")
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from iam.domain import tokens
-from iam.models import ApiKey, Decision, Principal
+from iam.models import ApiKey, Decision
 from tests.support.api import Answer, Api
 from tests.support.clock import Clock
 from tests.support.world import World
@@ -100,10 +100,8 @@ def test_a_suspended_tenant_has_no_credential(world: World) -> None:
 
 
 @pytest.mark.clause("API-2", "an agent whose sponsor is not active")
-def test_an_agent_depends_on_its_sponsor(world: World, clock: Clock) -> None:
-    agent = world.person(world.acme, "robot")
-    # Agents are made by methods that come later; the rule on their credentials is here already.
-    Principal.objects.filter(id=agent.id).update(kind="agent", sponsor_id=world.ann.id, boundary=["compute:*"])
+def test_an_agent_depends_on_its_sponsor(world: World) -> None:
+    agent = world.agent(world.ann)
     assert agent.api.iam("session/whoami").data["principal"]["kind"] == "agent"
     world.acme.api.iam("principals/suspend", principalId=world.ann.id).data  # noqa: B018
     refused(agent.api.iam("session/whoami"))

@@ -118,10 +118,28 @@ BREAK = {
         "UPDATE iam_principal SET kind = 'agent', sponsor_id ="
         " (SELECT id FROM iam_principal WHERE tenant_id = 'globex' LIMIT 1) WHERE name = 'ann'"
     ),
+    "iam.agent-suspension": "UPDATE iam_principal SET end_reservations = true WHERE kind = 'agent'",
+    "iam.delegation-parties": "UPDATE iam_delegation SET user_id = (SELECT id FROM iam_principal WHERE name = 'gil')",
+    "iam.session-bounds": "UPDATE iam_delegatedsession SET scopes = '{*}'",
+    "iam.sessions-of-suspended": (
+        "UPDATE iam_principal SET status = 'suspended', suspended_by = 'sponsor', status_at = created_at"
+        " WHERE kind = 'agent'"
+    ),
+    "iam.confirmations": (
+        "INSERT INTO iam_confirmation (id, tenant_id, user_id, agent_id, delegation_id, action, resource_type,"
+        " resource_id, asked, digest, estimated_cost, currency, state, created_at, expires_at, decide_reason,"
+        " decision_id) SELECT 'cnf_1', tenant_id, (SELECT id FROM iam_principal WHERE name = 'ann'), agent_id, id, 'a',"
+        " 'r', 'r', '{}', '', 0, '', 'lapsed', 1, 2, '', '' FROM iam_delegation"
+    ),
     "iam.operator-tenant": (
         "INSERT INTO iam_operator (username, password, first_name, last_name, email, is_superuser, is_staff, is_active,"
         " date_joined, principal_id) SELECT 'op', '', '', '', '', true, true, true, now(), id"
         " FROM iam_principal WHERE name = 'ann'"
+    ),
+    "iam.audit-complete": "DELETE FROM iam_unsealeddecision",
+    "iam.audit-chain": (
+        "INSERT INTO iam_decisionbatch (tenant_id, number, entries, first_at, last_at, previous, hash, sealed_at,"
+        " exported_to, export_hash) VALUES ('acme', 2, '[]', 1, 1, '', '', 1, '', '')"
     ),
 }
 
@@ -130,6 +148,7 @@ BREAK = {
 @pytest.mark.parametrize("check", sorted(BREAK))
 def test_every_invariant_can_break(world: World, check: str) -> None:
     put(world, NOT_US_EAST)
+    world.session(world.agent(world.bob), world.bob)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(BREAK[check])
         assert {violation.check for violation in violations()} == {check}

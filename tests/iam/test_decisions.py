@@ -221,6 +221,15 @@ def test_another_tenants_resource_is_refused_whatever_policies_say(world: World)
     denied = last_decision(outcome="deny", tenant_id="acme", action="compute:pools:admin")
     # The caller's administrator learns nothing of the other tenant's policies.
     assert (denied.reason, denied.policies) == ("forbidden", [{"policy": "builtin", "statement": "isolation"}])
+    # Nor are the caller's own policies asked about it.
+    put(world, ERRING, name="erring")
+    assert not allowed(world.acme, reservation("globex"))
+    denied = last_decision(tenant_id="acme", action=CREATE)
+    assert (denied.reason, denied.policies, denied.errors) == (
+        "forbidden",
+        [{"policy": "builtin", "statement": "isolation"}],
+        [],
+    )
 
 
 # --- Ceilings ---
@@ -437,10 +446,11 @@ def test_a_batch_is_decided_and_kept_at_once(world: World, django_assert_num_que
         Question(vic, CREATE, reservation(), circumstances()),
         Question(ann, READ, tenant(), circumstances()),
     ] * 10
-    decide_many(questions[:1])  # the tenant's policies are compiled now
+    now = compute_now()
+    decide_many(questions[:1], now=now)  # the tenant's policies are compiled now
     before = Decision.objects.count()
     with django_assert_num_queries(1):
-        verdicts = decide_many(questions)
+        verdicts = decide_many(questions, now=now)
     assert [v.allowed for v in verdicts] == [True, False, True] * 10
     assert [bool(v.decision_id) for v in verdicts] == [True, True, False] * 10
     assert Decision.objects.count() == before + 20

@@ -121,6 +121,14 @@ def test_a_scoped_key_rotates_nothing_wider(world: World) -> None:
     assert minter.iam("keys/rotate", keyId=itself).data["key"]["scopes"] == ["iam:keys:*"]
 
 
+@pytest.mark.clause("IAM-7", "every denial, with its reason")
+def test_who_may_not_at_all_is_not_refused_for_the_scopes(world: World) -> None:
+    ann = Api(world.acme.api.iam("keys/create", principalId=world.ann.id, scopes=["iam:keys:*"]).data["token"], "acme")
+    ann.iam("keys/create", principalId=world.bob.id, scopes=["*"]).refused("ACCESS_DENIED")
+    denied = Decision.objects.get(outcome="deny")
+    assert (denied.reason, denied.policies) == ("no-permit", [])
+
+
 @pytest.mark.clause("IAM-8", "rotate with an overlap")
 def test_rotation_leaves_no_gap(world: World, clock: Clock) -> None:
     key_id = key_of(world, world.ann.id)
@@ -150,6 +158,17 @@ def test_rotation_is_replayed_without_the_token(world: World) -> None:
     first = world.acme.api.iam("keys/rotate", **fields).data
     assert world.acme.api.iam("keys/rotate", **fields).data == {k: v for k, v in first.items() if k != "token"}
     assert ApiKey.objects.filter(principal_id=world.ann.id).count() == 2
+
+
+@pytest.mark.clause("API-11", "a key that was rotated again since")
+def test_rotation_is_replayed_after_another_one(world: World) -> None:
+    key_id = key_of(world, world.ann.id)
+    fields = {"keyId": key_id, "idempotencyKey": fresh_key()}
+    first = world.acme.api.iam("keys/rotate", **fields).data["key"]
+    second = world.acme.api.iam("keys/rotate", keyId=key_id).data["key"]
+    again = world.acme.api.iam("keys/rotate", **fields).data
+    assert (again["key"], again["previous"]["id"]) == (first, key_id)
+    assert again["previous"]["replacedBy"] == second["id"]
 
 
 def test_only_an_active_key_is_rotated(world: World, clock: Clock) -> None:

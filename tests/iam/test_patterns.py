@@ -46,3 +46,14 @@ def test_what_is_covered_matches_nothing_more(outer: list[str], inner: list[str]
     else:
         # Either more today, or more as soon as there are more actions.
         assert not expand(inner, ACTIONS) <= expand(outer, ACTIONS) or "*" in inner
+
+
+@pytest.mark.clause("IAM-1", "a minted key is never wider")
+def test_only_everything_covers_everything() -> None:
+    """``*`` takes in actions that do not exist yet; a list of all that exist does not."""
+    assert covers(["iam:keys:read", "*"], ["*"], ACTIONS)
+    assert covers(["*"], ACTIONS, ACTIONS)
+    for outer in (["compute:*", "iam:*"], ACTIONS):
+        assert expand(outer, ACTIONS) == frozenset(ACTIONS)
+        assert not covers(outer, ["*"], ACTIONS)
+        assert not covers(outer, ["iam:keys:read", "*"], ACTIONS)

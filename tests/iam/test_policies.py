@@ -108,6 +108,16 @@ def test_faults_are_refused_with_their_place(
     assert (validated["valid"], validated["issues"]) == (False, [issue])
 
 
+def test_members_of_records_may_be_called_as_operators(world: World) -> None:
+    """The engine's JSON form, in which texts are looked through, tells them apart only by where they stand."""
+    record = '{"has": {"a": 1}, "==": {"b": 2}, "__entity": {"c": 3}, "Var": 4, ".": {"d": 5}, "Record": 6, "in": 7}'
+    text = f"permit (principal, action, resource) when {{ {record} == {record} }};"
+    answer = world.acme.api.iam("policies/validate", text=text).data
+    assert (answer["valid"], answer["issues"]) == (True, [])
+    assert put(world, text)["policy"]["version"] == 1
+    assert allowed(world.vic, reservation())
+
+
 @pytest.mark.clause("IAM-2", "every fault at once")
 def test_one_issue_per_fault(world: World) -> None:
     text = (
@@ -239,6 +249,25 @@ def test_rights_that_amount_to_all_rights(world: World, action: str, condition: 
         found = warnings(world, f'permit (principal in Compute::Role::"{role}", {action}, resource){tail};')
         assert bool(found) is expected
         assert all("every right" in message for message, *_ in found)
+
+
+@pytest.mark.parametrize(
+    ("scope", "warned"),
+    [
+        ("principal, action, resource", True),
+        ('principal in Compute::Role::"tenant-admin", action in Compute::Action::"iam:*", resource', True),
+        ("principal, action, resource is Compute::IamTenant", True),
+        ('principal, action == Compute::Action::"iam:policies:put", resource', False),
+        ('principal, action in Compute::Action::"compute:*", resource', False),
+        ('principal in Compute::Role::"viewer", action, resource', False),
+        ("principal, action, resource is Compute::Reservation", False),
+    ],
+)
+def test_what_nobody_could_take_back(world: World, scope: str, warned: bool) -> None:
+    """A deny wins, over those who would have to delete it too: whoever writes it is told before."""
+    found = [message for message, *_ in warnings(world, f"forbid ({scope});")]
+    assert [("nobody could take it back" in message) for message in found] == ([True] if warned else [])
+    assert warnings(world, f"forbid ({scope}) when {{ context.delegated }};") == []
 
 
 @pytest.mark.clause("IAM-1", "a changed policy bites at the next call")

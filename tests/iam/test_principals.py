@@ -144,12 +144,11 @@ def test_suspend_and_resume_repeated_change_nothing(world: World) -> None:
 
 
 def test_agents_are_suspended_elsewhere(world: World) -> None:
-    robot = made(world, kind="service", name="robot")
-    Principal.objects.filter(id=robot["id"]).update(kind="agent", sponsor_id=world.ann.id)
+    robot = world.agent(world.ann)
     for method in ("suspend", "resume"):
-        answer = world.acme.api.iam(f"principals/{method}", principalId=robot["id"])
+        answer = world.acme.api.iam(f"principals/{method}", principalId=robot.id)
         answer.refused("INVALID_STATE", reason="use-agents")
-    assert Principal.objects.get(id=robot["id"]).status == "active"
+    assert Principal.objects.get(id=robot.id).status == "active"
 
 
 def names(world: World, **filters: Any) -> list[str]:

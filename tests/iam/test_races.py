@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Barrier
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.db import connection, transaction
@@ -17,6 +17,8 @@ from tests.support.clock import Clock
 from tests.support.world import World, fresh_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -45,10 +47,10 @@ def codes(answers: list[Answer]) -> list[str]:
     return sorted(answer.error["code"] if answer.status != 200 else "ok" for answer in answers)
 
 
-def while_open(first: Callable[[], object], second: Callable[[], Answer]) -> Answer:
+def while_open(first: Callable[[], object], second: Callable[[], T]) -> T:
     """Call ``second`` on another connection while the transaction of ``first`` is open; it ends when that one waits."""
 
-    def run() -> Answer:
+    def run() -> T:
         try:
             return second()
         finally:

@@ -116,6 +116,10 @@ class Installation:
         """One of the people in the credentials."""
         return Caller(self._http, tenant_id, self.credentials["tenants"][tenant_id][name])
 
+    def signed_in(self, tenant_id: str, token: str) -> Caller:
+        """Somebody with a token that was made meanwhile."""
+        return Caller(self._http, tenant_id, token)
+
     def platform(self) -> Caller:
         """The platform's administrator."""
         return Caller(self._http, "platform", self.credentials["platform"]["admin"])

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils.timezone import now as django_now
 
+from computeplatform import redis_client as redis_client_module
 from computeplatform import wakes
 from computeplatform.errors import CODES, Unavailable
 from tests.kernel.conftest import rows, session, stored
@@ -258,13 +259,13 @@ def test_a_standby_that_takes_no_writes_is_unavailable(world: World, log_lines: 
 def test_a_wake_that_cannot_be_sent_is_unavailable_and_leaves_no_mark(
     settings: Any, monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
 ):
-    monkeypatch.setattr(wakes, "_client", None)  # another process, whose broker is away
+    monkeypatch.setattr(redis_client_module, "_client", None)  # another process, whose broker is away
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     with pytest.raises(Unavailable) as caught:
         wakes.wake_now("admission", "pool_1")
     assert caught.value.retry_after_seconds == 2
     wakes.clear_mark("admission", "pool_1")
-    monkeypatch.setattr(wakes, "_client", redis_client)
+    monkeypatch.setattr(redis_client_module, "_client", redis_client)
     monkeypatch.setitem(settings.COMPUTE_WAKE_TASKS, "nowhere", "no.such.task")
     with pytest.raises(Exception, match="nowhere"):
         wakes.wake_now("nowhere", "pool_1")
@@ -272,7 +273,7 @@ def test_a_wake_that_cannot_be_sent_is_unavailable_and_leaves_no_mark(
 
 @pytest.mark.clause("API-7", "broker away")
 def test_a_wake_is_sent_once_until_its_mark_is_cleared(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wakes, "_client", redis_client)
+    monkeypatch.setattr(redis_client_module, "_client", redis_client)
     for _ in range(3):
         wakes.wake_now("admission", "pool_1")
     assert redis_client.llen("admission") == 1
@@ -288,7 +289,7 @@ def test_a_wake_is_sent_once_until_its_mark_is_cleared(redis_client: redis.Redis
 def test_a_wake_after_commit_is_not_sent_for_what_was_rolled_back_and_never_fails(
     settings: Any, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(wakes, "_client", redis_client)
+    monkeypatch.setattr(redis_client_module, "_client", redis_client)
     with transaction.atomic():
         wakes.wake("placement", "pool_1")
         transaction.set_rollback(True)
@@ -297,7 +298,7 @@ def test_a_wake_after_commit_is_not_sent_for_what_was_rolled_back_and_never_fail
         wakes.wake("placement", "pool_1")
         assert redis_client.llen("placement") == 0
     assert redis_client.llen("placement") == 1
-    monkeypatch.setattr(wakes, "_client", None)
+    monkeypatch.setattr(redis_client_module, "_client", None)
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     with transaction.atomic():
         wakes.wake("placement", "pool_2")

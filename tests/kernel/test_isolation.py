@@ -8,6 +8,7 @@ from computeplatform.api.methods import methods
 from computeplatform.urls import DECLARING
 from tests.kernel.conftest import rows, stored
 from tests.support.api import Answer
+from tests.support.confirming import must_confirm
 from tests.support.world import World, fresh_key, request
 
 assert DECLARING  # imported: every app has declared its methods
@@ -57,6 +58,19 @@ INPUTS: dict[str, dict[str, Any]] = {
     "reservations/list": {},
     "reservations/release": {"reservationId": "res_x"},
     "reservations/renew": {"reservationId": "res_x"},
+    "agents/create": {"name": "n"},
+    "agents/list": {},
+    "agents/resume": {"agentId": "agt_x"},
+    "agents/suspend": {"agentId": "agt_x"},
+    "agents/suspendAll": {},
+    "decisions/explain": {"decisionId": "dec_x"},
+    "decisions/list": {},
+    "delegations/assume": {"delegationId": "dlg_x"},
+    "delegations/grant": {"agentId": "agt_x", "scopes": ["*"]},
+    "delegations/list": {},
+    "delegations/revoke": {"delegationId": "dlg_x"},
+    "confirmations/decide": {"confirmationId": "cnf_x", "approve": True},
+    "confirmations/list": {},
     "keys/create": {"principalId": "usr_x"},
     "keys/get": {"keyId": "key_x"},
     "keys/list": {},
@@ -117,12 +131,18 @@ def theirs(world: World) -> dict[str, str]:
     offered = world.offered_pool()
     reservation = world.gil.api("reservations/create", **request(offered)).data["reservation"]["id"]
     key = world.globex.api.iam("keys/create", principalId=world.gil.id).data["key"]["id"]
+    robot = world.agent(world.gil)
+    session = world.session(robot, world.gil, confirm=["compute:reservations:create"])
+    confirmation = must_confirm(session("reservations/create", **request(offered)))["confirmationId"]
     world.globex.api.iam("policies/put", name="secret", text="permit(principal, action, resource);").data  # noqa: B018
     return {
         "poolId": pool,
         "reservationId": reservation,
         "principalId": world.gil.id,
         "keyId": key,
+        "agentId": robot.id,
+        "delegationId": session.delegation_id,
+        "confirmationId": confirmation,
         "name": "secret",
         "nodeId": world.nodes[0].id,
     }
@@ -134,7 +154,8 @@ NAMING = [
     for m in methods()
     for field, placeholder in (
         *(("poolId", "pool_x"), ("reservationId", "res_x"), ("principalId", "usr_x"), ("keyId", "key_x")),
-        *(("nodeId", "node_x"), ("name", "p")),
+        *(("nodeId", "node_x"), ("name", "p"), ("agentId", "agt_x"), ("delegationId", "dlg_x")),
+        ("confirmationId", "cnf_x"),
     )
     if INPUTS.get(m.id, {}).get(field) == placeholder and m.id not in ("policies/put", "pools/create")
 ]

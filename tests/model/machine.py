@@ -250,8 +250,8 @@ class Platform(RuleBasedStateMachine):
 
     def _look(self) -> None:
         seen = []
-        for person in (self.world.ann, self.world.gil):
-            seen += person.api("reservations/list", limit=200, poolId=self.pool).data["reservations"]
+        for api, scope in self._readers():
+            seen += api("reservations/list", limit=200, poolId=self.pool, scope=scope).data["reservations"]
         assert list(self.model.look(seen, now=self.clock.now)) == []
 
     def _nothing_is_overdue(self) -> None:
@@ -265,8 +265,15 @@ class Platform(RuleBasedStateMachine):
 
     def _one(self, which: int) -> tuple[str, Api]:
         name = sorted(self.model.claims)[which % len(self.model.claims)]
+        return name, self._owner(name)
+
+    def _owner(self, name: str) -> Api:
         of_acme = self.model.claims[name].shown["tenantId"] == "acme"
-        return name, (self.world.ann if of_acme else self.world.gil).api
+        return (self.world.ann if of_acme else self.world.gil).api
+
+    def _readers(self) -> list[tuple[Api, str]]:
+        """Who between them sees everything, each with a scope of lists."""
+        return [(self.world.ann.api, "mine"), (self.world.gil.api, "mine")]
 
     def _request(self, *, of_globex: bool, count: int, nodes: int, spot: bool, length: int, later: int | None,
                  binding: str, lease: int | None, priority: int | None) -> dict[str, Any]:  # fmt: skip

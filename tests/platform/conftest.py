@@ -12,9 +12,10 @@ from computeplatform.clock import compute_now
 from computeplatform.events.outbox import stamp
 from computeplatform.models import ServiceGap
 from fleet.operations.taints import set_taint
+from iam.operations.audit import seal
 from iam.operations.bootstrap import ensure_operator
 from reservations.models import Downtime
-from tests.support.api import settle
+from tests.support.api import Api, settle
 from tests.support.world import HOUR, World, fresh_key, request
 
 BY = system_actor("test")
@@ -44,14 +45,27 @@ def grow(world: World) -> str:
     name = f"rules-{pool_id[5:12]}"
     text = 'forbid (principal, action == Compute::Action::"compute:pools:create", resource);'
     world.acme.api.iam("policies/put", name=name, text=text).data  # noqa: B018
+    delegate(world, pool_id)
     stamp()
     return pool_id
+
+
+def delegate(world: World, pool_id: str) -> None:
+    """An agent of ann's with a session, whose request waits to be confirmed."""
+    create = "compute:reservations:create"
+    agent = world.ann.api.iam("agents/create", name="bot").data["agent"]["id"]
+    token = world.ann.api.iam("keys/create", principalId=agent).data["token"]
+    granted = world.ann.api.iam("delegations/grant", agentId=agent, scopes=["compute:*"], confirm=[create]).data
+    delegation_id = granted["delegation"]["id"]
+    session = Api(token, "acme").iam("delegations/assume", delegationId=delegation_id).data["token"]
+    Api(session, "acme")("reservations/create", **request(pool_id, 1)).refused("CONFIRMATION_REQUIRED")
 
 
 @pytest.fixture
 def peopled(world: World) -> World:
     """The world with a row of every model that has a page."""
     write_schedule()
+    seal(now=compute_now(), limit=10_000)
     grow(world)
     return world
 

@@ -1,6 +1,7 @@
 """Every model has a page that shows and does not change it, in few queries, readably and without secrets (OPS-1)."""
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.urls import reverse
 from computeplatform.home import SIDEBAR
 from computeplatform.models import IdempotencyKey
 from computeplatform.settings import BASE_DIR
-from iam.models import ApiKey, Operator
+from iam.models import ApiKey, Confirmation, DelegatedSession, Delegation, Operator
 from reservations.models import Reservation
 from tests.platform.conftest import grow
 from tests.support.world import World
@@ -92,6 +93,7 @@ def secrets_of(world: World) -> set[str]:
         world.admin.token,
         *(one.api.token for one in holders),
         *ApiKey.objects.values_list("token_hash", flat=True),
+        *DelegatedSession.objects.values_list("token_hash", flat=True),
         *Operator.objects.values_list("password", flat=True),
         *Reservation.objects.values_list("digest", flat=True),
         *IdempotencyKey.objects.values_list("digest", flat=True),
@@ -109,8 +111,9 @@ def test_no_page_holds_a_secret_a_bare_time_or_a_script(peopled, operator):
         shown = answer.content.decode()
         assert answer.status_code == 200
         assert [one for one in hidden if one in shown] == [], address
-        # Milliseconds are shown in stored JSON alone.
-        assert re.findall(r"\b1[0-9]{12}\b", re.sub(r"<pre.*?</pre>", "", shown, flags=re.DOTALL)) == [], address
+        # Milliseconds are shown in stored JSON alone; addresses nobody reads.
+        read = re.sub(r'<pre.*?</pre>|href="[^"]*"', "", shown, flags=re.DOTALL)
+        assert re.findall(r"\b1[0-9]{12}\b", read) == [], address
         # Scripts come from our own files: the browser would refuse one inside a page.
         assert "script-src 'self' 'unsafe-eval'" in answer.headers["Content-Security-Policy"]
         assert re.findall(r"<script(?![^>]*\bsrc=)[^>]*>", shown) == [], address
@@ -134,6 +137,59 @@ def test_pages_link_to_what_belongs_to_them(peopled, operator):
     listed = text_of(operator, history.headers["Location"])
     assert "reservation.active" in listed
     assert operator.get(history.headers["Location"]).context["cl"].result_count == 3
+
+
+@pytest.mark.clause("OPS-1", "every link on an object's page leads to a page")
+def test_every_link_leads_somewhere(peopled, operator):
+    agents = [Reservation.objects.exclude(creator_agent_id="").get()]
+    links: dict[str, str] = {}
+    for row in [*agents, *(row for model in MODELS for row in model.objects.order_by("pk")[:2])]:
+        shown = text_of(operator, page_of(row))
+        main = shown[shown.index('id="main"') :]
+        links |= {unescape(one): page_of(row) for one in re.findall(r'href="(/admin/[^"#]+)"', main)}
+    acts = re.compile(r"/(release|cancel|cordon|uncordon|drain|history|logout|password_change)/")
+    wrong = {one: on for one, on in links.items() if not acts.search(one) and operator.get(one).status_code != 200}
+    assert wrong == {}
+    assert len(links) > 100
+
+
+def labels(shown: str) -> set[str]:
+    """The coloured states on a page."""
+    return set(re.findall(r'<span class="inline-block font-semibold[^>]*>\s*([a-z-]+)\s*</span>', shown))
+
+
+@pytest.mark.clause("OPS-1", "what time or another object has ended is shown as ended, and found as that")
+def test_what_has_run_out_is_not_shown_as_good(peopled, operator, clock):
+    asked, key = Confirmation.objects.get(), ApiKey.objects.get(principal__name="bot")
+    delegation = asked.delegation
+
+    def all_show(status_of_key: str, of_delegation: str, of_asked: str) -> None:
+        for row, field, now in (
+            (key, "status", status_of_key),
+            (delegation, "status", of_delegation),
+            (asked, "state", of_asked),
+        ):
+            listed = f"{list_of(type(row))}?q={row.pk}"
+            for address in (listed, page_of(row)):
+                assert now in labels(text_of(operator, address)), address
+            assert labels(text_of(operator, listed)) == {now}
+            for value in ("active", "pending", "expired", "lapsed", "revoked", "void", "nonsense"):
+                found = operator.get(f"{listed}&{field}={value}")
+                # What no such object can be is no filter.
+                known = value in dict(found.context["cl"].filter_specs[0].lookup_choices)
+                assert found.context["cl"].result_count == (value == now or not known), (row, value)
+        assert of_delegation in labels(text_of(operator, page_of(asked.agent)))
+        assert of_delegation in labels(text_of(operator, page_of(asked.user)))
+        assert of_asked in labels(text_of(operator, page_of(delegation)))
+
+    all_show("active", "active", "pending")
+    Delegation.objects.update(status="revoked", revoked_at=clock.now)
+    all_show("active", "revoked", "void")
+    Delegation.objects.update(status="active", revoked_at=None)
+    clock.set(delegation.expires_at)
+    all_show("active", "expired", "lapsed")
+    clock.set(key.expires_at)
+    all_show("expired", "expired", "lapsed")
 
 
 @pytest.mark.clause("OPS-1", "every model is searched and filtered")

@@ -7,7 +7,7 @@ import pytest
 
 from computeplatform.models import Event
 from fleet.models import Allocation
-from iam.models import Decision
+from iam.models import Confirmation, Decision
 from quotas.models import Charge
 from reservations.models import Booking, Reservation
 from tests.support.world import World
@@ -19,12 +19,16 @@ def pool(world: World) -> str:
     return world.offered_pool()
 
 
+DRAFTS = ["draft", "denied", "awaiting-confirmation"]
+
+
 def traces() -> dict[str, Any]:
     """Everything that a create can leave behind, counted."""
     return {
-        "drafts": Reservation.objects.filter(state__in=["draft", "denied"]).count(),
-        "reservations": Reservation.objects.exclude(state__in=["draft", "denied"]).count(),
+        "drafts": Reservation.objects.filter(state__in=DRAFTS).count(),
+        "reservations": Reservation.objects.exclude(state__in=DRAFTS).count(),
         "decisions": Decision.objects.filter(action="compute:reservations:create").count(),
+        "confirmations": Confirmation.objects.count(),
         "charges": Charge.objects.filter(refunded_at=None).count(),
         "bookings": Booking.objects.count(),
         "allocations": Allocation.objects.count(),

@@ -11,8 +11,8 @@ from tests.support.world import HOUR, World, request
 
 # `awaiting-confirmation` comes with IAM's confirmations (CRE-8).
 TYPES = (
-    "placed pending queued binding active extended ending node-lost device-unhealthy preemption-scheduled devices-held"
-    " released cancelled"
+    "placed pending queued awaiting-confirmation binding active extended ending node-lost device-unhealthy"
+    " preemption-scheduled devices-held released cancelled"
 )
 
 

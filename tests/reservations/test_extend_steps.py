@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from computeplatform.api.calls import Call
+from iam.operations.decisions import decide_many
 from reservations import reconcilers
 from reservations.domain.extending import OPEN, Change
 from reservations.models import Reservation
@@ -64,15 +64,15 @@ def test_an_abandoned_change_is_cleared(world: World, pool: str, clock: Clock):
 @pytest.mark.clause("EXT-5", "whoever comes back late does not carry out what another has taken over")
 def test_a_late_one_is_dropped(world: World, pool: str, clock: Clock, monkeypatch: pytest.MonkeyPatch):
     one = running(world, pool)
-    decide = Call.decide
+    decide = decide_many
 
-    def slowly(call: Call, *asked: Any) -> Any:
+    def slowly(questions: Any, *, now: int) -> Any:
         monkeypatch.undo()
         clock.advance(seconds=61)
         assert extend(world, one["id"], by=5000).data["extended"] is True
-        return decide(call, *asked)
+        return decide(questions, now=now)
 
-    monkeypatch.setattr(Call, "decide", slowly)
+    monkeypatch.setattr(extending, "decide_many", slowly)
     extend(world, one["id"], by=1000).refused("CONFLICT", reason="extend-in-flight")
     assert shown(world, one["id"])["endsAt"] == one["endsAt"] + 5000
     assert event_types(one["id"]).count("extended") == 1
@@ -93,15 +93,14 @@ def test_a_fault_clears_it(world: World, pool: str, monkeypatch: pytest.MonkeyPa
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Something happens between the stored change and its decision."""
-    decide = Call.decide
+    decide = decide_many
 
-    def after(call: Call, action: str, resource: Any) -> Any:
-        if action == extending.EXTEND:
-            monkeypatch.undo()
-            act()
-        return decide(call, action, resource)
+    def after(questions: Any, *, now: int) -> Any:
+        monkeypatch.undo()
+        act()
+        return decide(questions, now=now)
 
-    monkeypatch.setattr(Call, "decide", after)
+    monkeypatch.setattr(extending, "decide_many", after)
 
 
 @pytest.mark.clause("EXT-1", "other states: also where it ends while it is being decided")

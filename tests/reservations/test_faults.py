@@ -460,8 +460,9 @@ def test_the_whole_shape_comes_before_the_tenant(world: World, pool: str, left):
     assert asked(durationSeconds=None).refused_at("endsAt")
     assert asked(durationSeconds=None, binding="ssh").refused_at("endsAt")
     asked(binding="ssh").refused("UNSUPPORTED", field="binding")
-    asked().refused("ACCESS_DENIED")
     assert left() == {}
+    asked().refused("ACCESS_DENIED")
+    assert left() == {"decisions": 1}
 
 
 # --- Lists --------------------------------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """Doing things at once, each on a connection of its own."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from django.db import connections
+
+from computeplatform.db.locks import in_line
 
 T = TypeVar("T")
 
@@ -23,3 +26,26 @@ def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
 
     with ThreadPoolExecutor(len(work)) as pool:
         return [future.result(timeout=60) for future in [pool.submit(run, one) for one in work]]
+
+
+@contextlib.contextmanager
+def held_elsewhere(name: str) -> Iterator[None]:
+    """Somebody else stands in this line."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with in_line(name):
+                held.set()
+                done.wait(timeout=20)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(timeout=20)
+        yield
+    finally:
+        done.set()
+        thread.join(20)

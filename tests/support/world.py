@@ -1,5 +1,6 @@
 """A small world to test in: the platform, two tenants with their people, a pool, nodes that can report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -24,6 +25,17 @@ class Person:
 
     id: str
     api: Api
+
+
+class Session(Api):
+    """A caller in a delegated session, and where it comes from."""
+
+    def __init__(self, token: str, session: dict[str, Any]) -> None:
+        super().__init__(token, session["tenantId"])
+        self.session_id: str = session["id"]
+        self.delegation_id: str = session["delegationId"]
+        self.agent_id: str = session["agentId"]
+        self.user_id: str = session["userId"]
 
 
 @dataclass
@@ -157,6 +169,34 @@ class World:
     def person(self, admin: Person, name: str, *roles: str, kind: str = "user", **key: Any) -> Person:
         """A new principal of the admin's tenant, with a key."""
         return new_person(admin.api, name, *roles, kind=kind, **key)
+
+    def agent(
+        self, sponsor: Person, name: str = "robot", *, key: dict[str, Any] | None = None, **fields: Any
+    ) -> Person:
+        """An agent of this sponsor, with a key; ``key`` are fields of ``keys/create``."""
+        made = sponsor.api.iam("agents/create", name=name, **fields).data["agent"]
+        token = sponsor.api.iam("keys/create", principalId=made["id"], **(key or {})).data["token"]
+        return Person(made["id"], Api(token, sponsor.api.tenant_id))
+
+    def session(
+        self,
+        agent: Person,
+        user: Person,
+        scopes: Sequence[str] = ("compute:*",),
+        confirm: Sequence[str] = (),
+        *,
+        assume: dict[str, Any] | None = None,
+        **grant: Any,
+    ) -> Session:
+        """The user grants a delegation, and the agent assumes it; ``assume`` are fields of that second call."""
+        fields = {"agentId": agent.id, "scopes": list(scopes), "confirm": list(confirm), **grant}
+        granted = user.api.iam("delegations/grant", **fields).data["delegation"]
+        return self.assume(agent, granted["id"], **(assume or {}))
+
+    def assume(self, agent: Person, delegation_id: str, **fields: Any) -> Session:
+        """Another session of a delegation that is there."""
+        assumed = agent.api.iam("delegations/assume", delegationId=delegation_id, **fields).data
+        return Session(assumed["token"], assumed["session"])
 
     def pool(self, name: str = "h100", *, owner: Api | None = None, **fields: Any) -> str:
         """A pool of whole GPUs, by default the platform's; returns its id."""

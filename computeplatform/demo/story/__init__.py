@@ -8,7 +8,7 @@ fast anything is: it waits for what is to happen, and each chapter but the first
 from collections.abc import Callable, Sequence
 
 from computeplatform.demo.client import Api, Caller, Deviation
-from computeplatform.demo.story import asking, beginning, changing, ending, planning
+from computeplatform.demo.story import asking, beginning, changing, delegating, ending, planning
 from computeplatform.demo.story.scene import FEWEST_NODES, Platform, Scene, free_ground
 from computeplatform.demo.telling import Teller
 
@@ -29,6 +29,7 @@ CHAPTERS: Sequence[Callable[[Scene], None]] = (
     planning.a_promise_is_kept,
     planning.spot_work_makes_way,
     planning.a_node_is_drained,
+    delegating.an_agent_asks_first,
     ending.everything_is_given_back,
     ending.what_happened,
 )

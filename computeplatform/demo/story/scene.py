@@ -172,6 +172,11 @@ class Scene:
         rows = caller("quotas/list", poolId=self.ground.pool_id)["quotas"]
         return next(row for row in rows if row["resource"] == resource)
 
+    @property
+    def ann_id(self) -> str:
+        """ann's principal."""
+        return next(id_ for id_, name in self.names.items() if name == self.ann.name)
+
     # --- Giving back --------------------------------------------------------------------------------------------------
 
     def release(self, made: Any) -> Any:
@@ -182,6 +187,10 @@ class Scene:
         if caller is self.ann:
             self.happened(made, "released")
         return released
+
+    def forget(self, made: Any) -> None:
+        """It has ended by itself: there is nothing to give back."""
+        self._made.pop(made["id"])
 
     def cancel(self, made: Any) -> None:
         """Its owner cancels what has not started."""

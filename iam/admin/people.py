@@ -1,27 +1,24 @@
-"""Identity and access for operators: read-only, without secrets (OPS-1, OPS-2)."""
+"""Operators, tenants, principals, keys and policies."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.models import Group
-from django.utils.html import format_html
+from django.http import HttpRequest
+from django.utils.html import format_html_join
 
 from computeplatform.admin_tools import (
     ReadOnlyAdmin,
     Table,
-    column,
-    decisions_of,
     instant,
     known,
     labelled,
-    link,
     linked,
     list_of,
     lists,
     moment,
     named,
-    names_on,
     own_page,
     preformatted,
     prettied,
@@ -29,8 +26,9 @@ from computeplatform.admin_tools import (
     some,
     table,
 )
-from iam.catalogue import actions_by_name, resources_by_name
-from iam.models import ApiKey, Decision, Operator, Policy, PolicyVersion, Principal, Tenant
+from iam.admin.lasting import BY_STATUS, LastingAdmin, with_now
+from iam.admin.lasting import STATUS as STATUS_NOW
+from iam.models import ApiKey, Delegation, Operator, Policy, PolicyVersion, Principal, Tenant
 
 # Django's own groups grant nothing here: policies do.
 admin.site.unregister(Group)
@@ -47,7 +45,6 @@ def _principals(ids: Collection[str] | None) -> Mapping[str, str]:
 register_kind("tenant", "iam_tenant", _tenants)
 register_kind("principal", "iam_principal", _principals)
 register_kind("key", "iam_apikey")
-register_kind("decision", "iam_decision")
 register_kind("policy", "iam_policy")
 register_kind("policy-version", "iam_policyversion")
 
@@ -92,7 +89,10 @@ class TenantAdmin(ReadOnlyAdmin):
             "Offers": "fleet_offer",
             "Quotas": "quotas_quota",
             "Events": "computeplatform_event",
+            "Delegations": "iam_delegation",
+            "Confirmations": "iam_confirmation",
             "Decisions": "iam_decision",
+            "Decision batches": "iam_decisionbatch",
         }
         return lists(pages, tenant_id=tenant.id)
 
@@ -123,26 +123,57 @@ class PrincipalAdmin(ReadOnlyAdmin):
     ordering = ["-created_at", "-id"]
     fieldsets = [
         (None, {"fields": ["name", "id", TENANT, "kind", "roles", "groups", labelled("status"), "elsewhere"]}),
-        ("Agent", {"fields": [linked("sponsor_id", "principal"), "boundary", "suspended_by"]}),
+        ("Agent", {"fields": [linked("sponsor_id", "principal"), "boundary", "suspended_by", "end_reservations"]}),
         ("Node", {"fields": [linked("node_id", "node")]}),
         STATUS,
         ("Record", {"classes": ["collapse"], "fields": [*CREATED, "version"]}),
     ]
 
+    def get_fieldsets(self, request: HttpRequest, obj: Principal | None = None) -> Any:
+        """Without what this kind of principal does not have."""
+        apart = {"Agent": obj is None or obj.kind == "agent", "Node": obj is None or bool(obj.node_id)}
+        return [(title, shown) for title, shown in self.fieldsets if apart.get(title or "", True)]
+
     @admin.display(description="see also")
     def elsewhere(self, principal: Principal) -> Any:
-        return lists({"Decisions": "iam_decision"}, tenant_id=principal.tenant_id, principal_id=principal.id)
+        tenant = {"tenant_id": principal.tenant_id}
+        found = [
+            lists({"Decisions": "iam_decision"}, **tenant, principal_id=principal.id),
+            lists({"Reservations": "reservations_reservation"}, **tenant, creator_id=principal.id),
+        ]
+        if principal.kind == "user":
+            found.append(lists({"Confirmations": "iam_confirmation"}, **tenant, user_id=principal.id))
+        if principal.kind == "agent":
+            mine, asked = {"agent_id": principal.id}, {"Confirmations": "iam_confirmation"}
+            found.append(lists({"Decisions in sessions": "iam_decision"} | asked, **tenant, **mine))
+            made = {"Reservations in sessions": "reservations_reservation"}
+            found.append(lists(made, **tenant, creator_agent_id=principal.id))
+        return format_html_join(" · ", "{}", ((one,) for one in found))
 
     def tables(self, row: Principal) -> list[Table]:
-        keys = row.keys.order_by("-created_at", "-id")
-        return [table("Keys", ApiKey, KEY, keys, list_of("iam_apikey", principal_id=row.id))]
+        newest = ("-created_at", "-id")
+        keys = with_now(row.keys.order_by(*newest))
+        shown = [table("Keys", ApiKey, KEY, keys, list_of("iam_apikey", principal_id=row.id))]
+        if row.kind == "user":
+            agents, given = row.agents.order_by(*newest), with_now(row.delegations_given.order_by(*newest))
+            shown += [
+                table("Agents", Principal, AGENT, agents, list_of("iam_principal", sponsor_id=row.id)),
+                table("Delegations given", Delegation, GIVEN, given, list_of("iam_delegation", user_id=row.id)),
+            ]
+        if row.kind == "agent":
+            held = with_now(row.delegations_held.order_by(*newest))
+            shown.append(table("Delegations held", Delegation, HELD, held, list_of("iam_delegation", agent_id=row.id)))
+        return shown
 
 
-KEY_LINK = linked("key_id", "key")
+AGENT = (own_page("principal", "name"), labelled("status"), "suspended_by", "boundary", instant("created_at"))
+DELEGATION = (STATUS_NOW, "scopes", "confirm", instant("created_at"), instant("expires_at"))
+GIVEN = (own_page("delegation", "id"), linked("agent_id", "principal", "agent"), *DELEGATION)
+HELD = (own_page("delegation", "id"), linked("user_id", "principal", "user"), *DELEGATION)
 KEY = (
     own_page("key", "prefix"),
     "name",
-    labelled("status"),
+    STATUS_NOW,
     "scopes",
     instant("created_at"),
     instant("expires_at"),
@@ -151,22 +182,22 @@ KEY = (
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ReadOnlyAdmin):
+class ApiKeyAdmin(LastingAdmin):
     list_display = [
         "prefix",
         PRINCIPAL,
         TENANT,
-        labelled("status"),
+        STATUS_NOW,
         "scopes",
         instant("created_at"),
         instant("expires_at"),
         instant("last_used_at"),
     ]
-    list_filter = [known("status", ["active", "revoked"]), named("tenant_id", "tenant")]
+    list_filter = [BY_STATUS, named("tenant_id", "tenant")]
     search_fields = ["=id", "prefix", "name", "=tenant__id", "=principal__id"]
     ordering = ["-created_at", "-id"]
     fieldsets = [
-        (None, {"fields": ["prefix", "id", "name", PRINCIPAL, TENANT, labelled("status")]}),
+        (None, {"fields": ["prefix", "id", "name", PRINCIPAL, TENANT, STATUS_NOW]}),
         ("Limits", {"fields": ["scopes", "requests_per_minute", instant("expires_at"), instant("last_used_at")]}),
         ("Record", {"classes": ["collapse"], "fields": [*CREATED, linked("replaced_by", "key")]}),
         (
@@ -234,95 +265,3 @@ class PolicyVersionAdmin(ReadOnlyAdmin):
     @admin.display(description="text")
     def shown_text(self, version: PolicyVersion) -> Any:
         return preformatted(version.text)
-
-
-# --- Audit ------------------------------------------------------------------------------------------------------------
-
-# The kinds of object that decisions are about, by the contract's names of resources.
-KIND_OF_RESOURCE = {
-    "compute-reservation": "reservation",
-    "compute-pool": "pool",
-    "compute-node": "node",
-    "compute-tenant": "tenant",
-    "iam-tenant": "tenant",
-}
-OUTCOMES = ["allow", "deny"]
-REASONS = ["permitted", "no-permit", "forbidden", "policy-error", "key-scope", "boundary"]
-
-
-def _kind_of_resource(decision: Decision) -> str:
-    return KIND_OF_RESOURCE.get(decision.resource_type, "")
-
-
-def _policies(decision: Decision) -> Any:
-    shown = [
-        f"{one['policy']}{' v' + str(one['version']) if 'version' in one else ''}: {one['statement']}"
-        for one in decision.policies
-    ]
-    return "\n".join(shown) or "-"
-
-
-def _act(decision: Decision) -> dict[str, Any] | None:
-    """What an operator did in the admin, where that is what was decided."""
-    return decision.context.get("operator")  # type: ignore[no-any-return]
-
-
-def _resource(decision: Decision) -> Any:
-    """What was decided on; of an operator's act what it was done to, for all of them are decided on the fleet."""
-    act = _act(decision)
-    if act is None:
-        return link(_kind_of_resource(decision), decision.resource_id, names_on(decision))
-    subject = act["subject"]
-    kind = KIND_OF_RESOURCE.get(subject["type"], "")
-    what = link(kind, subject["id"], {(kind, subject["id"]): subject["id"]})
-    return format_html("{} {} of {}", act["method"], what, subject["tenantId"])
-
-
-def _why(decision: Decision) -> str:
-    act = _act(decision)
-    return f"{act['username']}: {act['reason']}" if act else "-"
-
-
-RESOURCE = column("resource", "resource", _resource, linked=("resource_id", _kind_of_resource))
-REQUEST = column("request", "request", lambda decision: decisions_of(decision.request_id), ordering="request_id")
-
-
-@admin.register(Decision)
-class DecisionAdmin(ReadOnlyAdmin):
-    list_display = [
-        instant("at", "at"),
-        labelled("outcome"),
-        "reason",
-        TENANT,
-        PRINCIPAL,
-        linked("agent_id", "principal", "agent"),
-        "action",
-        RESOURCE,
-    ]
-    list_filter = [
-        known("outcome", OUTCOMES),
-        known("reason", REASONS),
-        known("action", lambda: sorted(actions_by_name())),
-        known("resource_type", lambda: sorted(resources_by_name())),
-        named("tenant_id", "tenant"),
-    ]
-    search_fields = [
-        "=id",
-        "=tenant_id",
-        "=principal_id",
-        "=agent_id",
-        "=resource_id",
-        "=request_id",
-        "=context__operator__subject__id",
-    ]
-    ordering = ["-at", "-id"]
-    fieldsets = [
-        (None, {"fields": ["id", instant("at", "at"), labelled("outcome"), "reason", "action", TENANT]}),
-        ("Who", {"fields": [PRINCIPAL, "principal_kind", linked("agent_id", "principal", "agent"), KEY_LINK, REQUEST]}),
-        ("What", {"fields": ["resource_type", RESOURCE, column("why", "operator", _why)]}),
-        ("Why", {"fields": [column("statements", "determining statements", _policies), prettied("errors")]}),
-        (
-            "As it was",
-            {"classes": ["collapse"], "fields": [prettied("subject"), prettied("attributes"), prettied("context")]},
-        ),
-    ]
