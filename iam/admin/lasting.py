@@ -8,11 +8,8 @@ from django.http import HttpRequest
 from computeplatform.admin_tools import ReadOnlyAdmin, column, known, state
 from computeplatform.clock import compute_now
 from iam.domain.confirming import STATES
-from iam.models import ApiKey, Delegation
 from iam.queries.confirmations import in_state, state_of
-from iam.queries.delegations import delegation_status
-from iam.queries.keys import key_status
-from iam.queries.pages import in_status
+from iam.queries.pages import in_status, status_of
 
 
 def with_now(rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -28,13 +25,8 @@ class LastingAdmin(ReadOnlyAdmin):
         return with_now(super().get_queryset(request))
 
 
-def _status(row: ApiKey | Delegation) -> Any:
-    now = row.now  # type: ignore[union-attr]  # annotated
-    return state(key_status(row, now=now) if isinstance(row, ApiKey) else delegation_status(row, now=now))
-
-
 # Of a key or a delegation; of a confirmation, which reads its delegation.
-STATUS = column("status_now", "status", _status, ordering="status")
+STATUS = column("status_now", "status", lambda row: state(status_of(row, now=row.now)), ordering="status")
 STATE = column("state_now", "state", lambda row: state(state_of(row, now=row.now)), ordering="state")
 
 BY_STATUS = known(

@@ -71,7 +71,7 @@ def _is_admin(call: Call) -> bool:
 
 
 def _load(call: Call, data: dict[str, Any]) -> tuple[Resource, PrincipalInfo]:
-    agent = queries.get_agent(call.tenant_id, data["agentId"])
+    agent = get_principal(call.tenant_id, data["agentId"], kind="agent")
     return about_principal(call, agent), agent
 
 
@@ -90,11 +90,11 @@ def _load_for_resume(call: Call, data: dict[str, Any]) -> tuple[Resource, Princi
 def _load_sponsor(call: Call, data: dict[str, Any]) -> tuple[Resource, None]:
     if "sponsorId" not in data:
         return about(call), None
-    return about(call, sponsor_id=queries.get_user(call.tenant_id, data["sponsorId"]).id), None
+    return about(call, sponsor_id=get_principal(call.tenant_id, data["sponsorId"], kind="user").id), None
 
 
 def _created(call: Call, agent_id: str) -> Answer:
-    return {"agent": principal_answer(queries.get_agent(call.tenant_id, agent_id))}
+    return {"agent": principal_answer(get_principal(call.tenant_id, agent_id, kind="agent"))}
 
 
 @method(

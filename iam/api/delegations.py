@@ -24,7 +24,6 @@ from iam.domain.patterns import matches
 from iam.operations import delegations as operations
 from iam.operations.decisions import refuse_barred, refuse_wider
 from iam.queries import delegations as queries
-from iam.queries.agents import get_agent, get_user
 from iam.queries.credentials import subject_of
 from iam.queries.principals import get_principal
 
@@ -153,7 +152,7 @@ def session_answer(session: SessionInfo) -> Answer:
 
 
 def _load_for_grant(call: Call, data: dict[str, Any]) -> tuple[Resource, PrincipalInfo]:
-    agent = get_agent(call.tenant_id, data["agentId"])
+    agent = get_principal(call.tenant_id, data["agentId"], kind="agent")
     resource = about(call, subject_id=call.caller.principal_id)
     if call.caller.kind != "user":
         refuse_barred(call.caller, "iam:delegations:grant", resource, context=call.context, reason="no-permit")
@@ -162,8 +161,8 @@ def _load_for_grant(call: Call, data: dict[str, Any]) -> tuple[Resource, Princip
 
 
 def _load_for_list(call: Call, data: dict[str, Any]) -> tuple[Resource, dict[str, str | None]]:
-    user = get_user(call.tenant_id, data["userId"]) if "userId" in data else None
-    agent = get_agent(call.tenant_id, data["agentId"]) if "agentId" in data else None
+    user = get_principal(call.tenant_id, data["userId"], kind="user") if "userId" in data else None
+    agent = get_principal(call.tenant_id, data["agentId"], kind="agent") if "agentId" in data else None
     if user is None and agent is None:
         own = get_principal(call.tenant_id, call.caller.principal_id)
         user, agent = (None, own) if own.kind == "agent" else (own, None)
@@ -178,7 +177,7 @@ def _load_for_list(call: Call, data: dict[str, Any]) -> tuple[Resource, dict[str
 
 def _load_for_assume(call: Call, data: dict[str, Any]) -> tuple[Resource, DelegationInfo]:
     found = queries.get_delegation(call.tenant_id, data["delegationId"], now=call.now)
-    resource = about_principal(call, get_agent(call.tenant_id, found.agent_id))
+    resource = about_principal(call, get_principal(call.tenant_id, found.agent_id))
     if call.caller.principal_id != found.agent_id:
         refuse_barred(call.caller, "iam:delegations:assume", resource, context=call.context, reason="no-permit")
     return resource, found

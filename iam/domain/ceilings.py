@@ -1,6 +1,6 @@
 """What bounds a permit: the rule for delegated sessions, and the ceilings (IAM-1, IAM-5; IAM-API §4)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from iam.contracts import Subject
 from iam.domain.patterns import permits
@@ -31,6 +31,11 @@ GATED = ("compute:reservations:create", "compute:reservations:extend")
 def breaks_session_rule(*, agent_id: str, action: str) -> bool:
     """Whether the call comes in a delegated session (``agent_id`` is then the agent) and never may."""
     return bool(agent_id) and action in FORBIDDEN_IN_SESSIONS
+
+
+def is_gated(confirm: Iterable[str], action: str) -> bool:
+    """Whether a user who wants to confirm such calls (``confirm``, of the delegation) is asked about this action."""
+    return action in GATED and permits(confirm, action)
 
 
 def ceilings(subject: Subject, action: str) -> Iterator[tuple[str, bool]]:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 PENDING = "pending"
@@ -35,11 +34,6 @@ def effective(state: str, *, expires_at: int, delegation_ended_at: int, now: int
 def why_closed(state: str) -> str:
     """Why a confirmation in this effective state takes no answer any more: ``decided``, ``lapsed`` or ``void``."""
     return state if state in (LAPSED, VOID) else "decided"
-
-
-def covers_cost(*, approved: Decimal, approved_currency: str, cost: Decimal, currency: str) -> bool:
-    """Whether what was approved is enough for this cost. Another currency cannot be compared, so it is not."""
-    return cost == 0 or (currency == approved_currency and cost <= approved)
 
 
 def digest_of(asked: Mapping[str, Any]) -> str:

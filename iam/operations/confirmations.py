@@ -11,10 +11,11 @@ from typing import Any
 
 from django.db.models import QuerySet, prefetch_related_objects
 
-from computeplatform.api.calls import Actor, CallContext, ConfirmationAsked, Resource
+from computeplatform.api.calls import Actor, ConfirmationAsked, Resource
 from computeplatform.db.retry import in_transaction
 from computeplatform.errors import AccessDenied, TryAgain
 from computeplatform.ids import new_id
+from computeplatform.quantities import covers_cost
 from iam.contracts import ConfirmationInfo, Gate, Subject
 from iam.domain import confirming
 from iam.errors import ConfirmationClosed
@@ -48,7 +49,6 @@ def pass_gate(
     resource: Resource,
     gate: Gate,
     *,
-    context: CallContext,
     decision_id: str,
     now: int,
 ) -> Passage:
@@ -103,7 +103,7 @@ def _is_of(row: Confirmation, subject: Subject, gate: Gate) -> bool:
 
 
 def _covers(row: Confirmation, gate: Gate) -> bool:
-    return confirming.covers_cost(
+    return covers_cost(
         approved=row.estimated_cost, approved_currency=row.currency, cost=gate.cost, currency=gate.currency
     )
 

@@ -11,11 +11,11 @@ from computeplatform.api.calls import CallContext, Caller, ConfirmationAsked, Re
 from computeplatform.errors import AccessDenied
 from computeplatform.ids import new_id
 from iam.catalogue import actions_by_name
-from iam.contracts import Gate, Subject
+from iam.contracts import Gate
 from iam.domain import entities
 from iam.domain.audit import digest_of
-from iam.domain.ceilings import breaks_session_rule
-from iam.domain.patterns import covers, permits
+from iam.domain.ceilings import breaks_session_rule, is_gated
+from iam.domain.patterns import covers
 from iam.models import Decision
 from iam.operations.confirmations import pass_gate
 from iam.queries.credentials import subject_of
@@ -130,24 +130,18 @@ def decide_many(questions: Sequence[Question], *, now: int) -> list[Verdict]:
 def _decide(question: Question, *, now: int) -> Decided:
     decided = Decided(new_id("dec"), question, _judge(question))
     subject, gate = subject_of(question.caller), question.gate
-    if gate is None or not decided.judgement.allowed or not is_gated(subject, question.action):
+    if gate is None or not decided.judgement.allowed or not is_gated(subject.confirm, question.action):
         return decided
     passage = pass_gate(
         subject,
         question.action,
         question.resource,
         gate,
-        context=question.context,
         decision_id=decided.id,
         now=now,
     )
     judgement = replace(decided.judgement, reason=passage.reason)
     return replace(decided, judgement=judgement, confirmation=passage.confirmation)
-
-
-def is_gated(subject: Subject, action: str) -> bool:
-    """Whether the user wants to confirm such a call of their agent."""
-    return subject.delegated and permits(subject.confirm, action)
 
 
 def _judge(question: Question) -> Judgement:

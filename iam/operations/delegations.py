@@ -14,8 +14,8 @@ from iam.domain.patterns import covers
 from iam.errors import DelegationNotActive, KeyNotActive, PrincipalSuspended
 from iam.locks import lock_delegation, lock_key, lock_principals
 from iam.models import DelegatedSession, Delegation, Principal
-from iam.queries.delegations import delegation_info, delegation_status, get_delegation, session_info
-from iam.queries.keys import key_status
+from iam.queries.delegations import delegation_info, get_delegation, session_info
+from iam.queries.pages import status_of
 
 DEFAULT_LIFETIME_SECONDS = 2_592_000
 DEFAULT_SESSION_SECONDS = 900
@@ -71,10 +71,10 @@ def assume_delegation(
     # Held until the session is stored: whoever suspends one of the two then finds it and ends it.
     _active(tenant_id, user_id=parties.user_id, agent_id=parties.agent_id)
     key = lock_key(tenant_id, key_id)
-    if (status := key_status(key, now=now)) != "active":
+    if (status := status_of(key, now=now)) != "active":
         raise KeyNotActive(status)
     row = lock_delegation(tenant_id, delegation_id)
-    if (status := delegation_status(row, now=now)) != "active":
+    if (status := status_of(row, now=now)) != "active":
         raise DelegationNotActive(status)
     left = min(row.expires_at, key.expires_at) - now
     _check_within(row, left, scopes=scopes, expires_in_seconds=expires_in_seconds)

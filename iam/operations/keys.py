@@ -13,7 +13,8 @@ from iam.domain import tokens
 from iam.errors import KeyNotActive, PrincipalSuspended
 from iam.locks import lock_key, lock_principal
 from iam.models import ApiKey, Principal
-from iam.queries.keys import key_info, key_status
+from iam.queries.keys import key_info
+from iam.queries.pages import status_of
 
 DEFAULT_LIFETIME_SECONDS = 7_776_000
 DEFAULT_OVERLAP_SECONDS = 3_600
@@ -72,7 +73,7 @@ def rotate_key(
     Answers the new key and the old one as it now stands. Raises NotFound, KeyNotActive, PrincipalSuspended.
     """
     old = lock_key(tenant_id, key_id)
-    if (status := key_status(old, now=now)) != "active":
+    if (status := status_of(old, now=now)) != "active":
         raise KeyNotActive(status)
     if old.principal.status != "active":
         raise PrincipalSuspended

@@ -1,5 +1,5 @@
 """Reads, each through its tenant. Other apps use what is named here."""
 
-from iam.queries.credentials import live_caller, live_callers
+from iam.queries.credentials import live_callers
 
-__all__ = ["live_caller", "live_callers"]
+__all__ = ["live_callers"]

@@ -2,27 +2,10 @@
 
 from django.db.models import QuerySet
 
-from computeplatform.errors import NotFound
 from iam.contracts import PrincipalInfo
 from iam.models import Principal
 from iam.queries.pages import newest_first
 from iam.queries.principals import principal_info
-
-
-def get_agent(tenant_id: str, agent_id: str) -> PrincipalInfo:
-    """Raises NotFound, also for another tenant's and for a principal that is no agent."""
-    row = Principal.objects.filter(tenant_id=tenant_id, id=agent_id, kind="agent").first()
-    if row is None:
-        raise NotFound("The tenant has no such agent.")
-    return principal_info(row)
-
-
-def get_user(tenant_id: str, user_id: str) -> PrincipalInfo:
-    """Raises NotFound, also for another tenant's and for a principal that is no user."""
-    row = Principal.objects.filter(tenant_id=tenant_id, id=user_id, kind="user").first()
-    if row is None:
-        raise NotFound("The tenant has no such user.")
-    return principal_info(row)
 
 
 def agents_of(tenant_id: str, sponsor_id: str | None) -> QuerySet[Principal]:

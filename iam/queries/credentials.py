@@ -97,18 +97,6 @@ def credential(token: Token, *, now: int) -> Credential:
     return Credential(_caller(row), row["last_used_at"])
 
 
-def live_caller(principal_id: str, credential_id: str, agent_id: str = "", *, now: int) -> Caller:
-    """The caller that a stored request came from, as it stands at ``now``.
-
-    Raises Unauthenticated when a link of the credential's chain is no longer good.
-    """
-    wanted = (principal_id, credential_id, agent_id)
-    found = live_callers([wanted], now=now).get(wanted)
-    if found is None:
-        raise Unauthenticated
-    return found
-
-
 def live_callers(wanted: Iterable[tuple[str, str, str]], *, now: int) -> dict[tuple[str, str, str], Caller]:
     """The callers behind many ``(principal_id, credential_id, agent_id)``; those no longer good are absent.
 
@@ -126,7 +114,7 @@ def live_callers(wanted: Iterable[tuple[str, str, str]], *, now: int) -> dict[tu
         rows += [_named(_SESSION_FIELDS, row) for row in of_sessions]
     callers = [_caller(row) for row in rows if _usable(row, now)]
     good = {(caller.principal_id, caller.credential_id, caller.agent_id): caller for caller in callers}
-    return {who: caller for who, caller in good.items() if who in wanted}
+    return {who: good[who] for who in wanted & good.keys()}
 
 
 def subject_of(caller: Caller) -> Subject:

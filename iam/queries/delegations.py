@@ -3,12 +3,7 @@
 from computeplatform.errors import NotFound
 from iam.contracts import DelegationInfo, SessionInfo
 from iam.models import DelegatedSession, Delegation
-from iam.queries.pages import in_status, newest_first
-
-
-def delegation_status(row: Delegation, *, now: int) -> str:
-    """``expired`` is no state of the row but of the clock; a revoked delegation stays revoked."""
-    return "expired" if row.status == "active" and row.expires_at <= now else row.status
+from iam.queries.pages import in_status, newest_first, status_of
 
 
 def delegation_info(row: Delegation, *, now: int) -> DelegationInfo:
@@ -21,7 +16,7 @@ def delegation_info(row: Delegation, *, now: int) -> DelegationInfo:
         name=row.name,
         scopes=tuple(row.scopes),
         confirm=tuple(row.confirm),
-        status=delegation_status(row, now=now),
+        status=status_of(row, now=now),
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,

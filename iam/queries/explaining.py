@@ -8,7 +8,6 @@ from computeplatform.errors import InvalidInput, NotFound
 from iam.catalogue import Attribute, resources_by_name
 from iam.contracts import PLATFORM, DecisionInfo, DelegationInfo, KeyInfo, PrincipalInfo, Subject
 from iam.domain import ceilings, entities
-from iam.domain.patterns import permits
 from iam.queries.delegations import get_delegation
 from iam.queries.judging import judge_live
 from iam.queries.keys import get_key
@@ -137,8 +136,7 @@ def explain(tenant_id: str, asked: Asked, *, policy_revision: int, now: int) -> 
     standing = {_CEILINGS[name]: permitted for name, permitted in ceilings.ceilings(subject, asked.action)}
     if asked.parties.key is None:
         del standing["keyScope"]
-    gated = asked.gated and asked.action in ceilings.GATED
-    needed = gated and subject.delegated and permits(subject.confirm, asked.action)
+    needed = asked.gated and ceilings.is_gated(subject.confirm, asked.action)
     if needed and judgement.allowed:
         judgement = replace(judgement, reason="confirmation-required")
     context, resource = asked.context, asked.resource

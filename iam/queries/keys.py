@@ -3,12 +3,7 @@
 from computeplatform.errors import NotFound
 from iam.contracts import KeyInfo
 from iam.models import ApiKey
-from iam.queries.pages import in_status, newest_first
-
-
-def key_status(row: ApiKey, *, now: int) -> str:
-    """``expired`` is no state of the row but of the clock; a revoked key stays revoked."""
-    return "expired" if row.status == "active" and row.expires_at <= now else row.status
+from iam.queries.pages import in_status, newest_first, status_of
 
 
 def key_info(row: ApiKey, *, now: int) -> KeyInfo:
@@ -22,7 +17,7 @@ def key_info(row: ApiKey, *, now: int) -> KeyInfo:
         prefix=row.prefix,
         scopes=tuple(row.scopes),
         requests_per_minute=row.requests_per_minute,
-        status=key_status(row, now=now),
+        status=status_of(row, now=now),
         created_at=row.created_at,
         created_by=row.created_by,
         expires_at=row.expires_at,

@@ -5,15 +5,18 @@ from typing import TypeVar
 from django.db.models import Model, Q, QuerySet
 
 from computeplatform.errors import InvalidInput
+from iam.models import ApiKey, Delegation
 
 M = TypeVar("M", bound=Model)
 
 
-def in_status(rows: QuerySet[M], status: str, *, now: int) -> QuerySet[M]:
-    """The keys or delegations that are ``active``, ``revoked`` or ``expired`` at ``now``.
+def status_of(row: ApiKey | Delegation, *, now: int) -> str:
+    """``expired`` is no state of the row but of the clock; what was revoked stays revoked."""
+    return "expired" if row.status == "active" and row.expires_at <= now else row.status
 
-    ``expired`` is no state of the row but of the clock; what was revoked stays revoked.
-    """
+
+def in_status(rows: QuerySet[M], status: str, *, now: int) -> QuerySet[M]:
+    """The keys or delegations that are ``active``, ``revoked`` or ``expired`` at ``now``: ``status_of``, in SQL."""
     conditions = {
         "revoked": Q(status="revoked"),
         "active": Q(status="active", expires_at__gt=now),

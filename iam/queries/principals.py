@@ -32,11 +32,11 @@ def tenant_info(row: Tenant) -> TenantInfo:
     return TenantInfo(id=row.id, name=row.name, status=row.status, created_at=row.created_at, version=row.version)
 
 
-def get_principal(tenant_id: str, principal_id: str) -> PrincipalInfo:
-    """Raises NotFound, also for another tenant's."""
+def get_principal(tenant_id: str, principal_id: str, *, kind: str = "") -> PrincipalInfo:
+    """Raises NotFound, also for another tenant's, and for one that is not of the ``kind`` that is looked for."""
     row = Principal.objects.filter(tenant_id=tenant_id, id=principal_id).first()
-    if row is None:
-        raise NotFound("The tenant has no such principal.")
+    if row is None or kind not in ("", row.kind):
+        raise NotFound(f"The tenant has no such {kind or 'principal'}.")
     return principal_info(row)
 
 

@@ -9,9 +9,8 @@ from computeplatform.db.locks import in_line
 from computeplatform.errors import RateLimited
 from iam.catalogue import resources_by_name
 from iam.contracts import Subject
-from iam.domain.ceilings import GATED
+from iam.domain.ceilings import is_gated
 from iam.domain.entities import attributes_of_json
-from iam.domain.patterns import permits
 from iam.domain.scanner import Scanned
 from iam.models import Decision, Delegation
 from iam.queries.compiled import Compiled, compile_beside_builtin, not_stored
@@ -81,9 +80,7 @@ def _changed(rows: list[Decision], compiled: Compiled) -> Iterator[Changed]:
         context = CallContext(time=row.context["time"], source_ip=row.context.get("sourceIp"))
         judgement = judge(_subject(row), row.action, resource, context, compiled)
         # What its user wants to confirm is denied until they have, whatever the text permits.
-        asked = (
-            row.outcome == "deny" and row.action in GATED and permits(confirm.get(row.delegation_id, ()), row.action)
-        )
+        asked = row.outcome == "deny" and is_gated(confirm.get(row.delegation_id, ()), row.action)
         after = "allow" if judgement.allowed and not asked else "deny"
         if after != row.outcome:
             yield Changed(

@@ -9,10 +9,11 @@ from computeplatform.api.marks import open_mark, seal_mark
 from computeplatform.api.methods import Answer, Data, method
 from computeplatform.errors import InvalidInput
 from computeplatform.parking import Park
-from reservations import listing, queries
+from reservations import queries
 from reservations.api.shapes import GetAnswer, GetInput, ListAnswer, ListInput
 from reservations.contracts import reservation_json
 from reservations.domain import waits
+from reservations.queries import listing
 
 if TYPE_CHECKING:
     from reservations.models import Reservation

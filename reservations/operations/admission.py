@@ -15,7 +15,7 @@ from computeplatform.db.locks import Line, in_line, notify
 from computeplatform.db.retry import in_transaction
 from computeplatform.errors import AccessDenied, InvalidInput, Refusal, Unauthenticated
 from computeplatform.parking import CHANNEL
-from computeplatform.quantities import money
+from computeplatform.quantities import covers_cost, money
 from computeplatform.wakes import wake
 from fleet import queries as fleet
 from fleet.contracts import PoolView
@@ -145,11 +145,13 @@ def admit_decided(*, pool_id: str, now: int, only: Collection[str] | None = None
     valid = []
     for row in rows:
         changes.touch(row)
-        confirmed = Decimal(row.estimated_cost), row.currency
+        approved, currency = Decimal(row.estimated_cost), row.currency
         refusal = refusal_before_charge(row, pool, visible, now=now)
         if refusal:
             _rest(row, refusal)
-        elif row.confirmation_id and row.estimated_cost and _exceeds(row, *confirmed):
+        elif row.confirmation_id and not covers_cost(
+            approved=approved, approved_currency=currency, cost=row.estimated_cost, currency=row.currency
+        ):
             # The price was raised between decision and charge: what was approved is less (IAM-6). It is decided anew.
             row.decided, row.decision_id = False, ""
             wake("admission", pool_id)
@@ -180,10 +182,6 @@ def refusal_before_charge(row: Reservation, pool: PoolView, visible: frozenset[s
             cost=money(Decimal(row.estimated_cost)), max_cost=money(row.max_cost), currency=row.currency
         )
     return None
-
-
-def _exceeds(row: Reservation, cost: Decimal, currency: str) -> bool:
-    return row.currency != currency or Decimal(row.estimated_cost) > cost
 
 
 def _too_late(row: Reservation, *, now: int) -> Refusal | None:

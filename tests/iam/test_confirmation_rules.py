@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from computeplatform.quantities import covers_cost
 from iam.domain import confirming
 from iam.models import Confirmation, Delegation
 from iam.queries.confirmations import in_state, state_of
@@ -73,9 +74,7 @@ def test_what_has_ended_never_comes_back(state: str, expires_at: int, ended_at: 
     ],
 )
 def test_what_an_approval_is_enough_for(cost: str, currency: str, covered: bool):
-    enough = confirming.covers_cost(
-        approved=Decimal("4.0000"), approved_currency="EUR", cost=Decimal(cost), currency=currency
-    )
+    enough = covers_cost(approved=Decimal("4.0000"), approved_currency="EUR", cost=Decimal(cost), currency=currency)
     assert enough is covered
 
 

@@ -8,7 +8,7 @@ from computeplatform.api.calls import Call, CallContext
 from computeplatform.clock import compute_now
 from fleet.queries import visible_pool
 from iam.models import Confirmation
-from iam.queries.credentials import live_caller
+from iam.queries.credentials import live_callers
 from quotas.models import Charge
 from reservations import queries, reconcilers
 from reservations.models import Reservation
@@ -216,8 +216,8 @@ def test_a_retry_that_comes_late_to_the_row(asking: Asking, pool: str, clock: Cl
     seen = draft(first["reservationId"])
     later = asking.renewed()
     second = must_confirm(later.create(asked))
-    who = live_caller(asking.session.user_id, later.session.session_id, asking.session.agent_id, now=clock.now)
-    call = Call(who, "acme", CallContext(clock.now, request_id="late"), clock.now)
+    who = (asking.session.user_id, later.session.session_id, asking.session.agent_id)
+    call = Call(live_callers([who], now=clock.now)[who], "acme", CallContext(clock.now, request_id="late"), clock.now)
     view = visible_pool(tenant_id="acme", pool_id=pool)
     reopen_draft(call=call, reservation=seen, request=queries.asked(seen), pool=view)
     row = draft(first["reservationId"])

@@ -196,7 +196,7 @@ def test_hidden_rows_shorten_no_page(world: World, pool: str, clock, monkeypatch
     first = world.ann.api("reservations/list", scope="all", limit=2).data
     assert [r["id"] for r in first["reservations"]] == [mine[3], mine[2]]
     # Where a call may look at few rows only, it stops at a hidden one and still says where to go on.
-    monkeypatch.setattr("reservations.listing.SCAN_LIMIT", 2)
+    monkeypatch.setattr("reservations.queries.listing.SCAN_LIMIT", 2)
     page = world.ann.api("reservations/list", scope="all", limit=2).data
     assert [r["id"] for r in page["reservations"]] == [mine[3]]
     assert not page["nextCursor"].startswith("res_")

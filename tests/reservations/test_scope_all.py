@@ -14,9 +14,8 @@ from fleet.queries import pools_by_id
 from iam.models import Decision
 from iam.ports import authenticate, decide
 from iam.queries.judging import judge_live
-from reservations import listing
 from reservations.models import Reservation
-from reservations.queries import decision_resource
+from reservations.queries import decision_resource, listing
 from reservations.vocabulary import ATTRIBUTES
 from tests.iam.support import circumstances
 from tests.reservations.test_reading import create, listed
